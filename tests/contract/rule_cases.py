@@ -217,6 +217,11 @@ TAKES_WHY = [
     (((1001.0, 999.0, 0.0, 4.0, 2.0, 8), (1001.0, 999.0, 0.0, 2.0, 2.0, 8), False), False),  # faster
     (((1030.0, 999.0, 1030.0, 2.0, 2.0, 8), (1030.0, 999.0, 1030.0, 4.0, 2.0, 8), False), False),  # slower, but rests
     (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (1003.0, 999.0, 0.0, 4.0, 4.0, 8), True), False),
+    (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (1001.0, 999.0, 0.0, 1.5, 2.0, 8), False), True),  # faster than its own pace
+    (((1001.0, 999.0, 0.0, 1.5, 2.0, 8), (1001.0, 999.0, 0.0, 1.5, 2.0, 8), False), False),  # as before
+    (((1001.0, 999.0, 0.0, 1.5, 2.0, 8), (1001.0, 999.0, 0.0, 2.0, 2.0, 8), False), True),  # slower: its own pace
+    (((1030.0, 999.0, 1030.0, 2.0, 2.0, 8), (1030.0, 999.0, 1030.0, 1.5, 2.0, 8), False), False),  # but it rests
+    (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (1000.0, 999.0, 0.0, 1.0, 2.0, 8), True), False),
 ]
 
 # pace → the reason still holds
@@ -225,7 +230,7 @@ SHOWS_WHY = [
     ((1001.0, 999.0, 1000.0, 2.0, 2.0, 8), False),
     ((1001.0, 999.0, 1000.1, 2.0, 2.0, 8), True),
     ((1001.0, 999.0, 0.0, 2.1, 2.0, 8), True),
-    ((1001.0, 999.0, 0.0, 1.9, 2.0, 8), False),
+    ((1001.0, 999.0, 0.0, 1.9, 2.0, 8), True),
 ]
 
 # pace, old interval and cap, new interval and cap of the crawl or the pool → pace
@@ -444,4 +449,83 @@ BRING_BACK = [
     (((4600.0, 990.0, 0.0, 2.0, 2.0, 8), 0), (1000.0, 990.0, 0.0, 2.0, 2.0, 8)),
     (((4600.0, 4598.0, 1500.0, 2.0, 2.0, 8), 0), (1500.0, 1000.0, 1500.0, 2.0, 2.0, 8)),
     (((1520.0, 999.0, 1520.0, 2.0, 2.0, 8), 0), (1520.0, 999.0, 1520.0, 2.0, 2.0, 8)),
+]
+
+# The lane of another crawl: last start, blocked until, interval, base interval, cap, in flight, opener, turn,
+# until when it wants a start slot and its limits count. QUIET does not matter.
+QUIET = (900.0, 0.0, 5.0, 4.0, 2, 0, 0, 7.0, 0.0, 0.0)
+BUSY = (999.0, 0.0, 3.0, 2.0, 4, 1, 0, 5.0, 0.0, 0.0)
+WANTING = (990.0, 0.0, 0.5, 0.5, 0, 0, 0, 4.0, 1001.0, 1060.0)
+RESTING = (900.0, 1020.0, 5.0, 5.0, 2, 0, 0, 3.0, 0.0, 0.0)
+OPENING = (1000.0, 0.0, 1.0, 1.0, 8, 1, 77, 6.0, 1000.0, 1000.0)
+
+# name, whether its crawl shares nothing → how a new lane stands to those of other crawls
+FIRST_SHARING = [
+    (("a.test", False), 0),
+    (("a.test", True), -1),
+    (("a.test stage browser", False), -1),
+    (("a.test via ring", False), 0),
+]
+
+# a time of another crawl, the shift of that crawl, our shift → the time in ours
+IN_TIME_OF = [
+    ((1000.0, 0.0, 0.0), 1000.0),
+    ((1000.0, 5.0, 5.0), 1000.0),
+    ((1000.0, 50.0, 0.0), 950.0),
+    ((1000.0, -3600.0, 20.0), 4620.0),
+]
+
+# interval, base interval, cap, lanes of other crawls → the limits that are left: interval, base interval, cap, requests
+# in flight, not before, whether one is opening, least turn, first turn
+LIMITS_OF = [
+    ((1.0, 1.0, 8, []), (1.0, 1.0, 8, 0, 0.0, False, None, None)),
+    ((1.0, 1.0, 8, [QUIET]), (1.0, 1.0, 8, 0, 901.0, False, None, None)),
+    ((1.0, 1.0, 8, [BUSY]), (3.0, 2.0, 4, 1, 1002.0, False, None, 5.0)),
+    ((9.0, 1.0, 2, [BUSY]), (9.0, 2.0, 2, 1, 1008.0, False, None, 5.0)),
+    ((1.0, 1.0, 8, [WANTING]), (1.0, 1.0, 8, 0, 991.0, False, 4.0, 4.0)),  # a cap of zero is its own
+    ((1.0, 1.0, 8, [BUSY, WANTING, RESTING]), (3.0, 2.0, 4, 1, 1020.0, False, 4.0, 4.0)),
+    ((1.0, 1.0, 8, [OPENING, BUSY]), (3.0, 2.0, 4, 2, 1003.0, True, None, 5.0)),
+    ((1.0, 1.0, 8, [(4600.0, *QUIET[1:])]), (1.0, 1.0, 8, 0, 0.0, False, None, None)),  # its clock was wrong
+    ((1.0, 1.0, 8, [(1062.0, 0.0, 1.0, 1.0, 8, 1, 0, 1.0, 0.0, 0.0)]), (1.0, 1.0, 8, 1, 1063.0, False, None, 1.0)),
+]
+
+# the lane of another crawl, interval of the lane that looks → whether it has to look
+MATTERS = [
+    ((QUIET, 1.0), False),
+    ((QUIET, 100.0), False),
+    ((QUIET, 101.0), True),
+    ((BUSY, 1.0), True),
+    ((WANTING, 1.0), True),
+    ((RESTING, 1.0), True),
+    ((OPENING, 1.0), True),
+    (((4600.0, *QUIET[1:]), 1.0), False),
+]
+
+# turn, wants until, first turn of the others → turn
+TURN_AT_RETURN = [
+    ((3.0, 0.0, None), 3.0),
+    ((3.0, 0.0, 5.0), 5.0),
+    ((6.0, 0.0, 5.0), 6.0),
+    ((3.0, 1000.5, 5.0), 3.0),
+    ((3.0, 1000.0, 5.0), 5.0),
+]
+
+# turn, weight, then of the limits: interval, cap, least turn; horizon, most → starts
+TURNS_LEFT = [
+    ((3.0, 1.0, (1.0, 8, None), 2.0, 9), 9),
+    ((3.0, 1.0, (1.0, 8, 3.0), 2.0, 9), 2),
+    ((3.0, 1.0, (1.0, 8, 3.0), 0.0, 9), 1),
+    ((4.0, 1.0, (1.0, 8, 3.0), 0.0, 9), 0),
+    ((3.0, 2.0, (1.0, 8, 3.0), 0.0, 9), 2),
+    ((3.0, 9.0, (0.5, 8, 3.0), 2.0, 9), 9),
+    ((3.0, 0.5, (0.0, 4, 3.0), 2.0, 9), 2),  # without an interval: as many as the cap allows
+    ((3.0, 1.0, (0.0, 4, 3.0), 2.0, 3), 3),
+]
+
+# tasks waiting, due, whether the call lent all that was asked for → wants until, heeded until
+WANTS = [
+    ((0, 5000.0, False), (0.0, 0.0)),
+    ((2, 990.0, False), (1002.0, 1060.0)),
+    ((2, 1010.0, False), (1012.0, 1070.0)),
+    ((2, 1010.0, True), (1000.0, 1070.0)),
 ]

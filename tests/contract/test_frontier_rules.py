@@ -12,9 +12,10 @@ import pytest
 import rule_cases
 from rule_cases import NOW
 
-from shoal.frontier.rules import exits, fairness, keys, lanes, tasks
+from shoal.frontier.rules import exits, fairness, hosts, keys, lanes, tasks
 from shoal.frontier.rules.crawl_time import is_noted, ran_since, reckon, was_away
 from shoal.frontier.rules.exits import Parking, Quarantine
+from shoal.frontier.rules.hosts import Limits, OtherLane
 from shoal.frontier.rules.lanes import Pace, bring_back, possible_start
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.frontier.sqlite.roster import Roster
@@ -292,3 +293,45 @@ def test_the_start_of_a_lane_can_lie_as_far_ahead_as_its_pace_and_rest_say(given
 @pytest.mark.parametrize(("given", "expected"), rule_cases.BRING_BACK)
 def test_a_start_that_cannot_be_is_brought_back(given: Any, expected: Any) -> None:
     assert bring_back(Pace(*given[0]), in_flight=given[1], now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.FIRST_SHARING)
+def test_a_new_lane_is_alone_unless_its_crawl_shares_nothing(given: Any, expected: int) -> None:
+    assert hosts.first_sharing(given[0], is_apart=given[1]) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.IN_TIME_OF)
+def test_times_of_another_crawl_are_shifted_by_the_difference_of_the_clocks(given: Any, expected: float) -> None:
+    at, shift, own_shift = given
+    assert hosts.in_time_of(at, shift=shift, own_shift=own_shift) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.LIMITS_OF)
+def test_the_strictest_limits_of_all_crawls_hold(given: Any, expected: Any) -> None:
+    interval, base_interval, cap, others = given
+    lanes_of_others = [OtherLane(*other) for other in others]
+    assert hosts.limits_of(interval, base_interval, cap, lanes_of_others, now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.MATTERS)
+def test_a_lane_looks_at_those_that_do_something(given: Any, expected: bool) -> None:
+    assert hosts.matters(OtherLane(*given[0]), given[1], now=NOW) is expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.TURN_AT_RETURN)
+def test_a_lane_that_wanted_nothing_has_saved_no_turns_up(given: Any, expected: float) -> None:
+    turn, wants_until, first_turn = given
+    assert hosts.turn_at_return(turn, wants_until=wants_until, first_turn=first_turn, now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.TURNS_LEFT)
+def test_crawls_take_turns_by_weight(given: Any, expected: int) -> None:
+    turn, weight, (interval, cap, least_turn), horizon, most = given
+    limits = Limits(interval, interval, cap, 0, 0.0, False, least_turn, least_turn)
+    assert hosts.turns_left(turn, weight=weight, limits=limits, horizon=horizon, most=most) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.WANTS)
+def test_a_lane_that_got_all_it_asked_for_wants_nothing(given: Any, expected: Any) -> None:
+    waiting, due, is_served = given
+    assert hosts.wants(waiting, due, is_served=is_served, now=NOW) == expected

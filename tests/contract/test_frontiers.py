@@ -38,8 +38,8 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClu
 def halve(server: RedisServer, crawl: str, key: bytes) -> int:
     """Halve the records of a task that are on this server; gives their number."""
     changed = 0
-    for name in server.call("KEYS", f"shoal:{{{crawl}.*}}:*"):
-        kind = name.rpartition(b"}:")[2]
+    for name in server.call("KEYS", f"shoal:{{*}}:{crawl}:*"):
+        kind = name.partition(b"}:")[2].partition(b":")[2]
         if kind == b"held" and (record := server.call("HGET", name, key)):
             server.call("HSET", name, key, record[: len(record) // 2])
             changed += 1
@@ -54,7 +54,7 @@ def halve(server: RedisServer, crawl: str, key: bytes) -> int:
 
 def spoil_latest_point(server: RedisServer, crawl: str) -> int:
     """Let the latest point be of another version, if this server has it; gives whether it does."""
-    names = server.call("KEYS", f"shoal:{{{crawl}.*}}:points")
+    names = server.call("KEYS", f"shoal:{{*}}:{crawl}:points")
     for name in names:
         member, score = server.call("ZREVRANGE", name, 0, 0, "WITHSCORES")
         server.call("ZREM", name, member)
@@ -63,6 +63,7 @@ def spoil_latest_point(server: RedisServer, crawl: str) -> int:
 
 
 class TestSqliteFrontier(FrontierContract):
+    shares_hosts = False
     _path = Path()
 
     async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
@@ -89,6 +90,7 @@ class TestMemoryFrontier(FrontierContract):
 
 
 class TestRedisFrontier(FrontierContract):
+    shares_hosts = False
     _url = ""
     _servers: Sequence[RedisServer] = ()
 

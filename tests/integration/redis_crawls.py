@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.redis.shards import prefix_of
 from shoal.model import Crawl, Lease, Progress
 from shoal.processes.outages import until_reachable
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.waiting import eventually
 
 CRAWL = "books"
-PREFIX = f"shoal:{{{CRAWL}.0}}:"
+PREFIX = prefix_of(CRAWL)
 
 
 async def opened(server: RedisServer, *, clock: Callable[[], float] = time.time, **fields: float) -> RedisFrontier:

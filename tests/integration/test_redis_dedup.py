@@ -54,17 +54,17 @@ async def test_a_filter_misses_no_more_new_keys_than_asked_and_is_smaller(server
     counted = [*range(KEYS)]
     frontier = await opened(server, "bloom", f"bloom:{ASKED}")
     assert await put_all(frontier, "bloom", hashed) > KEYS * (1 - 3 * ASKED)
-    small = memory_of(server, "shoal:{bloom.0}:bloom:*")
+    small = memory_of(server, "shoal:{0-1}:bloom:bloom:*")
     assert await put_all(frontier, "bloom", hashed) == 0
     assert await put_all(frontier, "bloom", counted) > KEYS * (1 - 3 * ASKED)
-    assert server.call("HGET", "shoal:{bloom.0}:crawl", "filters") == b"2"
+    assert server.call("HGET", "shoal:{0-1}:bloom:crawl", "filters") == b"2"
     await frontier.open_crawl(Crawl(id="exact", spider="s", interval=0.0))
     assert await put_all(frontier, "exact", hashed) == KEYS
-    assert small < memory_of(server, "shoal:{exact.0}:seen:*") / 3
-    assert memory_of(server, "shoal:{bloom.0}:seen:*") == 0
+    assert small < memory_of(server, "shoal:{0-1}:exact:seen:*") / 3
+    assert memory_of(server, "shoal:{0-1}:bloom:seen:*") == 0
     for crawl in ("bloom", "exact"):
         await frontier.delete_crawl(crawl)
-        assert server.call("KEYS", f"shoal:{{{crawl}.*") == []
+        assert server.call("KEYS", f"shoal:{{*}}:{crawl}:*") == []
     await frontier.close()
 
 
@@ -101,7 +101,7 @@ async def test_a_filter_is_repaired_after_a_restart(server: RedisServer) -> None
     await frontier.put("again", [make_task(number) for number in range(300)])
     leases = (await frontier.lease(["again"], 20, worker="w", seconds=60.0, horizon=0.0)).leases
     await frontier.settle([Done(lease=lease) for lease in leases[:10]])
-    server.call("DEL", "shoal:{again.0}:bloom:1")
+    server.call("DEL", "shoal:{0-1}:again:bloom:1")
     server.restart()
     waiting = [make_task(number) for number in range(300) if number not in {lease.task.key for lease in leases[:10]}]
     assert (await until_reachable(lambda: frontier.put("again", waiting), say=str)).new == 0
@@ -114,7 +114,7 @@ async def test_a_filter_knows_keys_without_a_task_also_after_a_restart(server: R
     frontier = await opened(server, "told", "bloom:0.000001")
     assert await frontier.know("told", range(70_000)) > 69_990
     assert await frontier.know("told", range(70_000)) == 0
-    assert server.call("HGET", "shoal:{told.0}:crawl", "filters") == b"2"
+    assert server.call("HGET", "shoal:{0-1}:told:crawl", "filters") == b"2"
     await frontier.put("told", [make_task(number) for number in range(69_990, 70_010)])
     leases = (await frontier.lease(["told"], 5, worker="w", seconds=60.0, horizon=0.0)).leases
     await frontier.settle([Done(lease=lease) for lease in leases])

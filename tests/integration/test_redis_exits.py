@@ -14,6 +14,7 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.redis.shards import prefix_of
 from shoal.model import VIA, Budgets, Crawl, CrawlState, Done, ExitUse, Lease, Pool, Result, Retry
 from shoal.processes.outages import until_reachable
 from shoal.testing.clock import FakeClock
@@ -21,7 +22,7 @@ from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
 
 CRAWL = "books"
-PREFIX = f"shoal:{{{CRAWL}.0}}:"
+PREFIX = prefix_of(CRAWL)
 PROXIES = Pool(
     name="proxies", exits=("x", "y", "z"), interval=0.0, cap=4, quarantine=0.05, max_quarantine=0.1, patience=600.0
 )

@@ -19,6 +19,7 @@ from shoal.frontier.redis.repair import REWRITTEN
 from shoal.frontier.redis.scripts import LuaFolder
 from shoal.frontier.redis.shard_runner import SHARDS, WORKERS
 from shoal.frontier.redis.shards import shard_of
+from shoal.frontier.redis.sharing import SHARING
 from shoal.model import (
     Budgets,
     Crawl,
@@ -42,7 +43,7 @@ from shoal.testing.servers.redis_server import RedisServer
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "redis-layout.md"
 ROW = re.compile(r"^\| `(?P<key>[^`]+)` \| (?P<type>\w+) \| (?P<fields>.*) \| (?P<writers>[^|]+) \|$", re.MULTILINE)
-PREFIX = re.compile(r"^shoal:\{(?!workers\})(?!duties\})(?!shoal:inbox:)[^}]*\}:")
+PREFIX = re.compile(r"^shoal:\{\d+-\d+\}:[^:]*:")
 PROXIES = Pool(name="proxies", exits=("x", "y", "z"), interval=0.0, quarantine=1.0, max_quarantine=2.0, patience=60.0)
 ACCOUNTS = Pool(name="accounts", exits=("anna",), interval=0.0, exclusive=True, quarantine=1.0)
 FIXED_FIELDS = {"crawl", "count", "turns", "pool:NAME"}  # the fields of other hashes are names of lanes, exits, …
@@ -194,18 +195,20 @@ async def crawl_of_kinds(server: RedisServer, frontier: RedisFrontier, clock: Fa
     await frontier.set_feeding("kinds", "feeder", seconds=500.0)
     clock.advance(90.0)
     await ask()
-    let_it_seem_restarted(server, "shoal:{kinds.0}:")
+    let_it_seem_restarted(server, "shoal:{0-1}:kinds:")
     await frontier.put("kinds", [make_task(31, kind="eu")])
 
 
 async def crawl_in_shards(server: RedisServer, clock: FakeClock) -> None:
     """Links from one shard to another, and a budget that is shared out."""
     frontier = await RedisFrontier.open(f"{server.url}?shards=2", clock=clock)
-    await frontier.open_crawl(Crawl(id="wide", spider="s", interval=0.0, cap=50, budgets=Budgets(pages=100)))
+    await frontier.open_crawl(
+        Crawl(id="wide", spider="s", interval=0.0, cap=50, pace_scope="crawl", budgets=Budgets(pages=100))
+    )
     await frontier.put("wide", [make_task(1, HOME)])
     (lease,) = await take(frontier, "wide")
     await frontier.settle([Done(lease=lease, found=[make_task(number, AWAY) for number in range(2, 9)])])
-    let_it_seem_restarted(server, "shoal:{wide.1-2}:")
+    let_it_seem_restarted(server, "shoal:{1-2}:wide:")
     await frontier.settle([Done(lease=one) for one in await take(frontier, "wide")])
     clock.advance(5.0)
     while not (await frontier.lease(["wide"], 9, worker="w", seconds=60.0, horizon=0.0)).finished:
@@ -233,7 +236,7 @@ async def use_everything(server: RedisServer, frontier: RedisFrontier, inbox: Re
     await frontier.settle([Done(lease=one, again=one.task, again_in=9.0) for one in await take(frontier, "loose")])
     server.call("LPUSH", inbox_keys("books")[0], "http://a/", "http://b/")
     await inbox.take("books", 1)
-    let_it_seem_restarted(server, "shoal:{books.0}:")
+    let_it_seem_restarted(server, "shoal:{0-1}:books:")
     await take(frontier, "books")
 
 
@@ -304,7 +307,7 @@ def keys_in_lua() -> set[str]:
 
 
 def keys_in_python() -> set[str]:
-    found = {CRAWLS, LAST_NUMBER, SHARDS, REWRITTEN, f"{REWRITTEN}:RUN_ID", *inbox_keys("NAME")}
+    found = {CRAWLS, LAST_NUMBER, SHARDS, SHARING, REWRITTEN, f"{REWRITTEN}:RUN_ID", *inbox_keys("NAME")}
     for path in (ROOT / "src" / "shoal" / "frontier" / "redis").glob("*.py"):
         text = path.read_text(encoding="utf-8")
         found |= set(re.findall(r'prefix(?:_of\(\w+\))? \+ "(\w+)"', text))

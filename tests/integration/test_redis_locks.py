@@ -27,7 +27,7 @@ async def test_a_dead_repairer_of_before_a_step_back_is_waited_for_as_long_as_of
     frontier = await RedisFrontier.open(server.url)
     await frontier.open_crawl(Crawl(id="c", spider="s"))
     server.restart()
-    run_id, lock = server.call("INFO", "server")["run_id"], "shoal:{c.0}:repair"
+    run_id, lock = server.call("INFO", "server")["run_id"], "shoal:{0-1}:c:repair"
     server.call("SET", lock, f"{run_id} another", "PX", 10_000)
     server.step_clock(-3600)
     assert server.call("PTTL", lock) > 3_000_000

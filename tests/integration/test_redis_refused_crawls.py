@@ -114,9 +114,9 @@ def of_the_refused(server: RedisServer) -> dict[bytes, Any]:
         b"zset": lambda key: server.call("ZRANGE", key, 0, -1, "WITHSCORES"),
         b"set": lambda key: set(server.call("SMEMBERS", key)),
     }
-    keys = server.call("KEYS", f"shoal:{{{REFUSED}.*}}:*")
+    keys = server.call("KEYS", f"shoal:{{*}}:{REFUSED}:*")
     if server.call("TYPE", RECORD) == b"hash" and server.call("HGET", RECORD, "layout") == str(LAYOUT_VERSION).encode():
-        keys = [key for key in keys if re.search(rb"\}:(dead|held|later|q:.*|seen:.*|outcomes)$", key)]
+        keys = [key for key in keys if re.search(rb":(dead|held|later|q:.*|seen:.*|outcomes)$", key)]
     return {key: reads[server.call("TYPE", key)](key) for key in sorted(keys)}
 
 

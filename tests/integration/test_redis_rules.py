@@ -20,11 +20,13 @@ from shoal.model import Pool
 from shoal.testing.servers.redis_server import RedisServer
 
 CASES = Path(__file__).parents[1] / "contract" / "rule_cases.py"
-RULES = ("crawl_time", "exits", "fairness", "keys", "lanes", "tasks")
+RULES = ("crawl_time", "exits", "fairness", "hosts", "keys", "lanes", "tasks")
 TWIN = re.compile(r"^-- twin: rules/(\w+)\.py (\w+)\n(?:local )?function (?:\w+\.)?(\w+)\(", re.MULTILINE)
 FOLDER = LuaFolder()
+NIL = "nil"  # stands for None in the middle of an answer
 # What a driver gets: the values of a case as `given`, and tables that Python has as classes.
 GIVEN = """
+local NIL = 'nil'
 local given = cmsgpack.unpack(ARGV[2])
 local function pool_of(limits)
   local pool = cmsgpack.unpack(ARGV[3])
@@ -54,6 +56,26 @@ local function roster_of(values, size)
   for _, pair in ipairs(flights) do roster.flights[pair[1]] = pair[2] end
   for _, pair in ipairs(next_starts) do roster.next_starts[pair[1]] = pair[2] end
   return roster
+end
+local OTHER = {
+  'last_start', 'blocked_until', 'interval', 'base_interval', 'cap', 'in_flight', 'opener', 'turn', 'wants_until',
+  'heeded_until',
+}
+local LIMITS = {'interval', 'base_interval', 'cap', 'in_flight', 'not_before', 'is_opening', 'least_turn', 'first_turn'}
+local function other_of(values)
+  local other = {}
+  for i, name in ipairs(OTHER) do other[name] = values[i] end
+  return other
+end
+local function others_of(list)
+  local others = {}
+  for i, values in ipairs(list) do others[i] = other_of(values) end
+  return others
+end
+local function limits_as_values(limits)
+  local values = {}
+  for i, name in ipairs(LIMITS) do values[i] = limits[name] == nil and NIL or limits[name] end
+  return unpack(values)
 end
 local function never_is_nil(time) return time < math.huge and time or nil end
 local PARKING = {'strikes', 'struck_lane', 'parked_until', 'parkings', 'trial'}
@@ -154,6 +176,16 @@ DRIVERS = {
         "local due = key_rules.generations_due(a, b) return due, key_rules.generation_begin(a, b, due)",
     ),
     "OLDEST_KNOWN": ("key_rules", "return key_rules.oldest_known(given)"),
+    "FIRST_SHARING": ("host_rules", "return host_rules.first_sharing(a, b)"),
+    "IN_TIME_OF": ("host_rules", "return host_rules.in_time_of(a, b, c)"),
+    "LIMITS_OF": ("host_rules", "return limits_as_values(host_rules.limits_of(a, b, c, others_of(d)))"),
+    "MATTERS": ("host_rules", "return host_rules.matters(other_of(a), b)"),
+    "TURN_AT_RETURN": ("host_rules", "return host_rules.turn_at_return(a, b, c)"),
+    "TURNS_LEFT": (
+        "host_rules",
+        "return host_rules.turns_left(a, b, {interval = c[1], cap = c[2], least_turn = c[3]}, d, e)",
+    ),
+    "WANTS": ("host_rules", "return host_rules.wants(a, b, c)"),
     "SHARES": ("server fairness", "return unpack(share_out(a, b))"),
 }
 
@@ -201,6 +233,7 @@ def test_lua_gives_the_same_answer_as_python(server: RedisServer, name: str, giv
     now = given[1] if name == "NEXT_TOKEN" else MODULE.NOW
     answer = answer_of(server, name, given, now)
     wanted = list(expected) if isinstance(expected, tuple) else [] if expected is None else [expected]
+    wanted = [NIL if value is None else value for value in wanted]
     assert len(answer) == len(wanted)
     for one, other in zip(answer, wanted, strict=True):
         is_same = math.isclose(one, other, rel_tol=1e-15) if isinstance(other, float) else one == other

@@ -10,6 +10,7 @@ import pytest
 
 from shoal.errors import SettingError
 from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.redis.shards import prefix_of
 from shoal.model import Crawl, Dead, DeadFilter, Done, TaskState
 from shoal.processes.outages import until_reachable
 from shoal.settings import resolve
@@ -18,7 +19,7 @@ from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
 
 CRAWL = "weekly"
-PREFIX = f"shoal:{{{CRAWL}.0}}:"
+PREFIX = prefix_of(CRAWL)
 TTL = 100.0
 
 
@@ -78,7 +79,7 @@ async def test_keys_stay_in_compact_sets_and_each_is_in_one(server: RedisServer)
     assert [keys_in(server, kind) for kind in ("past:0:*", "past:1:*", "seen:*")] == [1500, 2500, 2000]
     assert (await frontier.put(CRAWL, [make_task(key) for key in keys])).duplicates == 6000
     await frontier.delete_crawl(CRAWL)
-    assert server.call("KEYS", f"shoal:{{{CRAWL}.*") == []
+    assert server.call("KEYS", f"shoal:{{*}}:{CRAWL}:*") == []
     await frontier.close()
 
 

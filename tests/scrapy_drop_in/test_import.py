@@ -174,10 +174,10 @@ def test_an_import_that_is_killed_and_run_again_loses_and_doubles_nothing(
     left.know(*requests, *(Request(f"http://127.0.0.1:1/old/{number}") for number in range(MANY)))
 
     def is_under_way() -> bool:
-        return int(redis.call("HGET", "shoal:{pages-1.0}:count", "queued") or 0) > 1000
+        return int(redis.call("HGET", "shoal:{0-1}:pages-1:count", "queued") or 0) > 1000
 
     def is_filtering() -> bool:
-        return int(redis.call("HGET", "shoal:{pages-1.0}:count", "untasked") or 0) > 1000
+        return int(redis.call("HGET", "shoal:{0-1}:pages-1:count", "untasked") or 0) > 1000
 
     for reached in (is_under_way, is_filtering):
         with importer.start() as process:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from sharded_crawl import CRAWL, SHARDS, lanes_apart, opened, sharded, take
 
+from shoal.errors import UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.shards import prefix_of, shard_of
@@ -78,3 +80,27 @@ async def test_dead_letters_of_all_shards_are_listed_requeued_and_dropped(fronti
     assert await frontier.requeue_dead(CRAWL, DeadFilter(), limit=12) == 12
     assert await frontier.drop_dead(CRAWL, DeadFilter()) == 18
     assert (await frontier.progress(CRAWL)).outcomes == {"dropped": 18}
+
+
+async def test_crawls_that_share_hosts_have_the_number_of_shards_of_the_first(
+    server: RedisServer, frontier: Frontier
+) -> None:
+    unsaid, other = await open_frontier(server.url), await open_frontier(sharded(server.url, 3))
+    await unsaid.open_crawl(Crawl(id="news", spider="s"))
+    assert server.call("HGET", "shoal:shards", "news") == str(SHARDS).encode()
+    with pytest.raises(UsageError, match=rf"it would share hosts with crawl 'books'.* Write \?shards={SHARDS} behind"):
+        await other.open_crawl(Crawl(id="wide", spider="s"))
+    assert sorted(crawl.id for crawl in await other.crawls()) == ["books", "news"]
+    await other.open_crawl(Crawl(id="apart", spider="s", pace_scope="crawl"))
+    for crawl in ("books", "news"):
+        await unsaid.delete_crawl(crawl)
+    assert (await other.open_crawl(Crawl(id="wide", spider="s"))).pace_scope == "host"
+    assert server.call("HGETALL", "shoal:sharing") == {b"wide": b"3"}
+    await unsaid.close()
+    await other.close()
+
+
+async def test_how_a_crawl_shares_hosts_is_kept(frontier: Frontier) -> None:
+    await frontier.open_crawl(Crawl(id="news", spider="s", pace_scope="crawl", weight=2.5, searches=True))
+    again = await frontier.open_crawl(Crawl(id="news", spider="s", weight=9.0))
+    assert (again.pace_scope, again.weight, again.searches) == ("crawl", 9.0, False)

@@ -14,7 +14,7 @@ from shoal.testing.chaos.bad_pages import DEADLY, HANGING
 from shoal.testing.chaos.diary import Diary
 from shoal.testing.chaos.plan import CHOICE, Deed, Plan, bad_pages, pages_for, schedule, with_deeds
 from shoal.testing.chaos.report import Report, pace_of, report_on, total
-from shoal.testing.chaos.survey import Survey
+from shoal.testing.chaos.survey import Survey, together
 from shoal.testing.sites.catalogue import LinkGraph
 from shoal.testing.sites.loopback import Hit
 
@@ -177,3 +177,24 @@ def test_deeds_that_were_not_done_are_seen() -> None:
 
 def test_states_are_counters_by_the_same_name() -> None:
     assert set(TaskState) - {TaskState.UNKNOWN} <= set(Progress.__struct_fields__)
+
+
+def test_every_crawl_has_the_pages_that_links_lead_to_and_the_reserve() -> None:
+    one = plan(pages=1000, crawls=3, deadly=1)
+    fed = [number for part in one.parts for number in part]
+    assert sorted([*one.shared, *fed]) == list(range(1000))
+    assert set(bad_pages(one).once) <= set(one.shared)
+    assert set(bad_pages(one).always) <= set(fed)
+    assert one.tasks == 1000 + 2 * len(one.shared)
+    assert plan(pages=1000).tasks == 1000
+
+
+def test_what_is_wrong_with_any_of_several_crawls_is_in_their_report() -> None:
+    well = msgspec.structs.replace(NOTHING_WRONG, attempted=10, acknowledged=10, ok=10)
+    ill = msgspec.structs.replace(
+        well, ok=9, lost=["/g/3"], surprises=["odd"], charged=2, progress=Progress(state=CrawlState.FINISHED, lost=4)
+    )
+    both = together([well, ill])
+    assert (both.attempted, both.ok, both.charged, both.progress.lost) == (20, 19, 2, 4)
+    assert both.faults == ["lost: /g/3", "odd"]
+    assert both == together([ill, well])

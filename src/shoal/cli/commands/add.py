@@ -39,6 +39,7 @@ FULL_SECONDS = 0.5
 @click.option("--priority", metavar="N", type=int, help="Among the tasks of a host, a higher number goes first.")
 @click.option("--depth", metavar="N", type=click.IntRange(0), help="Links away from a start URL.  [default: 0]")
 @click.option("--pool", metavar="NAME", help="The pool whose exits they go through.  [default: the spider's pool]")
+@click.option("--region", metavar="NAME", help="Instead of a pool: through exits that workers offer for this region.")
 @click.option("--kind", metavar="NAME", help="Only workers that do this kind get them.  [default: the spider's kind]")
 @click.option(
     "--meta",
@@ -90,12 +91,15 @@ def add(
 def _checked(options: dict[str, Any], meta: tuple[str, ...]) -> dict[str, Any]:
     """The fields whose texts have a form of their own. A slip is refused before anything is opened."""
     from shoal.errors import UsageError
+    from shoal.exits.regions import check_region
     from shoal.frontier.rules.constants import MAX_PRIORITY
     from shoal.processes.listener import parse_delay
     from shoal.setting_values import check_kind
 
     if options["kind"] is not None:
         check_kind(options["kind"], what="--kind")
+    if options["region"] is not None:
+        check_region(options["region"], what="--region")
     if options["priority"] is not None and abs(options["priority"]) > MAX_PRIORITY:
         raise UsageError(f"--priority {options['priority']} is not between {-MAX_PRIORITY} and {MAX_PRIORITY}")
     delay = options["delay"]
@@ -146,7 +150,7 @@ async def _add(
             screen.say(f"{crawl.id} does not say which handlers it has: {fields['handler']!r} is not checked")
         requests = _given(urls, file, lines)
         with Counting.on(screen) as counting:
-            idle = partial(_idle_line, crawl, fields.get("kind"), frontier=frontier, places=places)
+            idle = partial(_idle_line, crawl, fields, frontier=frontier, places=places)
             room = Room(crawl, frontier=frontier, most=intake.settings.max_pending, idle=idle, say=screen.say)
             added = await _put(requests, intake=intake, frontier=frontier, room=room, counting=counting)
         if added.new and (line := await idle()):
@@ -154,7 +158,7 @@ async def _add(
         return added
 
 
-async def _idle_line(crawl: Crawl, kind: str | None, *, frontier: Frontier, places: Places) -> str:
+async def _idle_line(crawl: Crawl, fields: dict[str, Any], *, frontier: Frontier, places: Places) -> str:
     """That nobody does what was added, and what to start; empty where a worker does. Workers may have left as the URLs
     came in."""
     from shoal.cli.next_commands import command, quote
@@ -166,8 +170,8 @@ async def _idle_line(crawl: Crawl, kind: str | None, *, frontier: Frontier, plac
     if progress.state not in (CrawlState.RUNNING, CrawlState.FINISHED):
         return f"{crawl.id} is {progress.state}: {command(f'resume {quote(crawl.id)}', places)} lets it go on"
     workers = await at_work(crawl.id, frontier=frontier)
-    if (workers or kind) and (missing := unserved(progress, workers)):
-        return unserved_line(missing, crawl)
+    if (workers or fields.keys() & {"kind", "region"}) and (missing := unserved(progress, workers)):
+        return unserved_line(missing, crawl, workers)
     return "" if workers else f"nobody works on {crawl.id} now: run the command that began it again"
 
 

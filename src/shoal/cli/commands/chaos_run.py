@@ -73,6 +73,14 @@ def _checked_pipe(context: click.Context, option: click.Parameter, url: str | No
     "--workers", metavar="N", type=click.IntRange(2, 64), default=3, show_default=True, help="Worker processes."
 )
 @click.option(
+    "--crawls",
+    metavar="N",
+    type=click.IntRange(1, 8),
+    default=1,
+    show_default=True,
+    help="Crawls of the site at the same time, each of a spider and with workers of its own.",
+)
+@click.option(
     "--pages", metavar="N", type=click.IntRange(100, 1_000_000), help="Pages of the site.  [default: 180 per kill]"
 )
 @click.option(
@@ -102,6 +110,7 @@ def chaos(*, seed: int | None, runs: int, as_json: bool, deeds: str, **options: 
     \b
     Example: shoal chaos --kills 30 --workers 4
     Example: shoal chaos --frontier redis --store postgres --runs 10
+             shoal chaos --crawls 2
     """
     from shoal.testing.chaos.report import total
 
@@ -196,10 +205,11 @@ async def _run(folder: Path, screen: Screen, *, deeds: tuple[Deed, ...], pages: 
         )
         plan = with_deeds(plan, deeds, steerable=here.levers)
         site = f"a site of {count(plan.pages)} pages at {plan.rate}/s per host"
-        screen.say(f"{plan.workers} workers crawl {site}; seed {plan.seed}")
+        crawls = "" if plan.crawls == 1 else f" for each of {plan.crawls} crawls"
+        screen.say(f"{plan.workers} workers{crawls} crawl {site}; seed {plan.seed}")
         for line in plan.left_out:
             screen.say(f"left out: {line}")
-        with Display.on(screen, pages=plan.pages) as display:
+        with Display.on(screen, pages=plan.tasks) as display:
             return await run_chaos(plan, audience=Audience(show=display.show, say=screen.say), here=here)
 
 
@@ -254,7 +264,7 @@ def _found(report: Report) -> list[tuple[str, int, str]]:
     pace = f"at most {report.busiest_second} in a second, {report.allowed_second} allowed"
     late = f"late results, refused; {report.late_settles} were late on purpose"
     return [
-        ("attempted", report.attempted, "pages of the site"),
+        ("attempted", report.attempted, _pages(report)),
         ("acknowledged", report.acknowledged, "accepted by the frontier"),
         ("ok", report.ok, "done, with their rows"),
         ("dead", report.dead, "dead letters, as they had to be"),
@@ -266,6 +276,10 @@ def _found(report: Report) -> list[tuple[str, int, str]]:
         ("stale settles", report.stale_settles_refused, late),
         ("pace violations", report.pace_violations, f"by the site's own clock: {pace}"),
     ]
+
+
+def _pages(report: Report) -> str:
+    return "pages of the site" if report.crawls == 1 else f"pages of the site, over {report.crawls} crawls"
 
 
 def _done(report: Report) -> list[tuple[str, int, str]]:

@@ -24,7 +24,8 @@ from shoal.frontier.redis.shard_runner import (
     layout_of,
     other_layout,
 )
-from shoal.frontier.redis.shards import Shard, prefix_of
+from shoal.frontier.redis.shards import Shard, former_shards_of, prefix_of
+from shoal.frontier.redis.sharing import shards_for
 from shoal.frontier.redis.views import state_of, waiting_among
 from shoal.frontier.redis.wire import KEY, decode_crawl, decode_dead, encode_pools, number, pairs
 from shoal.frontier.rules.exits import check_exits
@@ -53,7 +54,7 @@ async def open_crawl(runner: ShardRunner, crawl: Crawl) -> Crawl:
         number(crawl.created), crawl.dedup, number(crawl.dedup_ttl), number(crawl.budgets.cost),
     ]  # fmt: skip
     while True:
-        shards = await _layout(runner, crawl.id)
+        shards = await _layout(runner, crawl)
         check_pools(crawl, shards=len(shards))
         # The first shard last: as long as it is not there, no client sees the crawl.
         records = [await _open_shard(runner, shard, crawl, fields) for shard in reversed(shards)]
@@ -61,10 +62,11 @@ async def open_crawl(runner: ShardRunner, crawl: Crawl) -> Crawl:
             return _described(records[::-1])
 
 
-async def _layout(runner: ShardRunner, crawl: str) -> list[Shard]:
+async def _layout(runner: ShardRunner, new: Crawl) -> list[Shard]:
     """The shards of a crawl that exists, or the shards of a new one."""
-    shards = await runner.shards(crawl)
-    if len(shards) == 1 and runner.connections.shards <= 1:
+    crawl = new.id
+    shards, asked = await runner.shards(crawl), await shards_for(runner, new) or 1
+    if len(shards) == 1 and asked <= 1:
         return shards
     async with runner.connections.borrow() as connection:
         await connection.send("HGET", SHARDS, crawl)
@@ -72,8 +74,7 @@ async def _layout(runner: ShardRunner, crawl: str) -> list[Shard]:
         recorded, is_whole = await connection.answers()
     if recorded is not None and int(recorded) < 0:
         await delete_crawl(runner, crawl)
-        return await _layout(runner, crawl)
-    asked = runner.connections.shards or 1
+        return await _layout(runner, new)
     if recorded is None and not is_whole and asked > 1:
         async with runner.connections.borrow() as connection:
             await connection.call("SADD", CRAWLS, crawl)
@@ -81,8 +82,9 @@ async def _layout(runner: ShardRunner, crawl: str) -> list[Shard]:
             recorded = await connection.call("HGET", SHARDS, crawl)
     runner.lay_out(crawl, abs(int(recorded or 1)))
     shards = await runner.shards(crawl)
-    if runner.connections.shards and len(shards) != asked:
-        warn(f"crawl {crawl!r} lies in {several(len(shards), 'shard')} for good; ?shards={asked} is for new crawls")
+    wanted = runner.connections.shards
+    if wanted and len(shards) != wanted:
+        warn(f"crawl {crawl!r} lies in {several(len(shards), 'shard')} for good; ?shards={wanted} is for new crawls")
     return shards
 
 
@@ -103,6 +105,9 @@ async def _open_shard(
                 shard.of,
                 LAYOUT_VERSION,
                 encoded(crawl.limits),
+                crawl.pace_scope,
+                number(crawl.weight),
+                int(crawl.searches),
             )
             if answer[0] == b"none" and shard.of == 1 and await runner.learn(crawl.id):
                 return {}
@@ -147,10 +152,11 @@ async def crawls(runner: ShardRunner) -> list[Crawl]:
             for shard in shards:
                 await connection.send("HGETALL", shard.prefix + "crawl")
         answers = iter(await connection.answers_or_errors())
-    found = []
+    found, elsewhere = [], []
     for shards in layouts:
         records = [_record(next(answers)) for _ in shards]
         if not _is_there(records):
+            elsewhere.append(former_shards_of(shards[0].crawl, len(shards)))
             continue
         try:
             found.append((_number_of(records[0]), _listed(runner, shards[0].crawl, records)))
@@ -159,11 +165,28 @@ async def crawls(runner: ShardRunner) -> list[Crawl]:
                 return await crawls(runner)
             refusal = unreadable_crawl(shards[0].crawl, runner.connections.shown, error)
             found.append((0, _refused(shards[0].crawl, records[0], refusal)))
+    found += [(0, crawl) for crawl in await _of_older_shoals(runner, elsewhere)]
     found.sort(key=lambda entry: (entry[1].created, entry[0]), reverse=True)
     for _, crawl in found:
         if not crawl.refusal:
             runner.see(crawl.id, is_usable=True)
     return [crawl for _, crawl in found]
+
+
+async def _of_older_shoals(runner: ShardRunner, layouts: Sequence[Sequence[Shard]]) -> list[Crawl]:
+    """Those of these crawls that lie where older shoals had them, as refused."""
+    if not layouts:
+        return []
+    async with runner.connections.borrow() as connection:
+        for shards in layouts:
+            await connection.send("HGETALL", shards[0].prefix + "crawl")
+        records = [_record(answer) for answer in await connection.answers_or_errors()]
+    shown = runner.connections.shown
+    return [
+        _refused(crawl, record, str(other_layout(crawl, layout_of((record or {}).get(b"layout")), shown=shown)))
+        for crawl, record in zip((shards[0].crawl for shards in layouts), records, strict=True)
+        if _is_there([record])
+    ]
 
 
 def _record(answer: Any) -> dict[bytes, bytes] | None:

@@ -12,13 +12,16 @@ from redis.exceptions import ResponseError
 from shoal.frontier.redis.layout import LAYOUT_VERSION
 from shoal.frontier.redis.lost_crawl import CRAWLS
 from shoal.frontier.redis.shard_runner import SHARDS, WORKERS, ShardRunner, other_layout
+from shoal.frontier.redis.shards import former_prefix_of, former_shards_of, prefix_of
+from shoal.frontier.redis.sharing import SHARING
 from shoal.frontier.redis.views import beats, state_of
 from shoal.frontier.rules.dropped_keys import not_finished
 from shoal.model import CrawlState
 
 
 async def delete_crawl(runner: ShardRunner, crawl: str, *, seconds: float = math.inf) -> bool:
-    """Also deletes a crawl of an older layout: this layout has all its keys. A newer layout may have other keys."""
+    """Also deletes a crawl of an older layout: this layout has all its keys, some under another prefix. A newer layout
+    may have other keys."""
     began = time.monotonic()
     await runner.learn(crawl)
     shards = await runner.all_shards(crawl)
@@ -30,7 +33,8 @@ async def delete_crawl(runner: ShardRunner, crawl: str, *, seconds: float = math
             # Half of it may be gone when we die: the next client that opens it deletes the rest first.
             await connection.call("HSET", SHARDS, crawl, -len(shards))
         # One step in each shard first: from then on none of them lends anything.
-        left = [shard for shard in shards if await connection.run("delete", shard.prefix) == b"1"]
+        every = [*shards, *former_shards_of(crawl, len(shards))]
+        left = [shard for shard in every if await connection.run("delete", shard.prefix) == b"1"]
         while left:
             if time.monotonic() - began >= seconds:
                 runner.forget_layout(crawl)
@@ -39,6 +43,7 @@ async def delete_crawl(runner: ShardRunner, crawl: str, *, seconds: float = math
                 left.pop(0)
         if len(shards) > 1:
             await connection.call("HDEL", SHARDS, crawl)
+        await connection.call("HDEL", SHARING, crawl)
         await connection.call("SREM", CRAWLS, crawl)
         gone = [beat.worker for beat in await beats(connection) if beat.crawl == crawl]
         for worker in gone:
@@ -54,14 +59,16 @@ async def half_deleted(runner: ShardRunner) -> list[str]:
     names = await runner.all_crawls()
     async with runner.connections.borrow() as connection:
         for name in names:
-            await connection.send("HGET", (await runner.all_shards(name))[0].prefix + "crawl", "state")
+            of = len(await runner.all_shards(name))
+            await connection.send("HGET", prefix_of(name, of=of) + "crawl", "state")
+            await connection.send("HGET", former_prefix_of(name, of=of) + "crawl", "state")
             await connection.send("HGET", SHARDS, name)
         answers = await connection.answers_or_errors()
-    states, numbers = answers[::2], answers[1::2]
     return [
         name
-        for name, state, number in zip(names, states, numbers, strict=True)
-        if not isinstance(state, ResponseError) and (state == b"deleting" or (number or b"").startswith(b"-"))
+        for name, *states, number in zip(names, answers[::3], answers[1::3], answers[2::3], strict=True)
+        if not any(isinstance(state, ResponseError) for state in states)
+        and (b"deleting" in states or (number or b"").startswith(b"-"))
     ]
 
 

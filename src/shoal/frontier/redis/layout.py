@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from shoal.frontier.rules import constants, tasks
+from shoal.frontier.rules import constants, hosts, tasks
 from shoal.model import NO_EXIT, REGION, STAGE, VIA
 
 # The version of the keys of a crawl and of their contents: field `layout` of its record. Raise it when scripts of the
 # former version could not go on with a crawl of the new one, or the other way round.
 # 2: tasks of a kind wait in queues of their own (`kq:KIND:LANE`, `ready:KIND`), where older scripts find none.
-LAYOUT_VERSION: Final = 2
+# 3: the crawls' shards of one number lie in one slot, under other prefixes (see shards.py).
+LAYOUT_VERSION: Final = 3
 UNKNOWN_LAYOUT: Final = -1  # of records whose field is no number
 UNNUMBERED_LAYOUT: Final = 1  # of records without the field: they were written before it was added
 
@@ -24,6 +25,9 @@ VERDICTS: Final = ("ok", "blocked", "failed", "used", "unused")  # a report name
 # By the name that scripts use. Only the names that a script uses are written into it.
 CONSTANTS: Final[dict[str, Constant]] = {
     **{name: value for name, value in vars(constants).items() if name.isupper()},
+    "APART": hosts.APART,
+    "ALONE": hosts.ALONE,
+    "SHARED": hosts.SHARED,
     "SEQUENCES": SEQUENCES,
     "VERDICTS": VERDICTS,
     **{name: value for name, value in vars(tasks).items() if name.isupper() and isinstance(value, str)},

@@ -56,6 +56,7 @@ _MAY_LACK = {
     b"spent",
     b"finished",
     b"ran",
+    b"weight",
 }
 _OF_TASKS = ("held", "later", "dead")
 _LANE = struct.Struct(">13d")
@@ -135,6 +136,8 @@ class _Look:
                 await self._aside("crawl", field, fields[field])
         if fields.get(b"state", b"").decode("utf-8", "replace") not in {*CrawlState, "deleting"}:
             await self._replace("crawl", "state", fields.get(b"state"), str(CrawlState.RUNNING))
+        if fields.get(b"pace_scope", b"host") not in (b"host", b"crawl"):
+            await self._replace("crawl", "pace_scope", fields[b"pace_scope"], "host")
         if b"pools" in fields and not _reads(_POOLS.decode, fields[b"pools"]):
             await self._aside("crawl", b"pools", fields[b"pools"])
         if not _reads(decoded, fields.get(b"limits", b"")):

@@ -15,7 +15,7 @@ from shoal.frontier.redis.layout import LAYOUT_VERSION, UNKNOWN_LAYOUT, UNNUMBER
 from shoal.frontier.redis.lost_crawl import CRAWLS, lost_crawl
 from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.server_checks import warn
-from shoal.frontier.redis.shards import Shard, shard_of, shards_of
+from shoal.frontier.redis.shards import Shard, former_shards_of, shard_of, shards_of
 from shoal.frontier.rules.dropped_keys import keys_dropped
 from shoal.frontier.rules.unreadable import unreadable_crawl
 
@@ -126,7 +126,11 @@ class ShardRunner:
 
     async def version_of(self, crawl: str) -> int | None:
         """The layout version of a crawl; None when there is no such crawl."""
-        first = (await self.all_shards(crawl))[0]
+        number = len(await self.all_shards(crawl))
+        version = await self._version_in(shards_of(crawl, number)[0])
+        return version if version is not None else await self._version_in(former_shards_of(crawl, number)[0])
+
+    async def _version_in(self, first: Shard) -> int | None:
         async with self.connections.borrow() as connection:
             await connection.send("HMGET", first.prefix + "crawl", "state", "layout")
             (answer,) = await connection.answers_or_errors()

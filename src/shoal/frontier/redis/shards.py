@@ -11,9 +11,15 @@ from shoal.model import STAGE, VIA
 
 
 def prefix_of(crawl: str, shard: int = 0, *, of: int = 1) -> str:
-    """What all keys of one shard of a crawl begin with. The braces keep them in one slot of a Cluster.
+    """What all keys of one shard of a crawl begin with. The braces keep them in one slot of a Cluster, together with
+    those of the shards of all other crawls that have the same number: there a script finds all lanes of a host.
 
     The number of shards is part of it: a client with a stale shard count finds no keys, not part of a crawl."""
+    return f"shoal:{{{shard}-{of}}}:{quote(crawl, safe=' ')}:"
+
+
+def former_prefix_of(crawl: str, shard: int = 0, *, of: int = 1) -> str:
+    """The same as older shoals had it, up to layout 2."""
     part = str(shard) if of == 1 else f"{shard}-{of}"
     return f"shoal:{{{quote(crawl, safe=' ')}.{part}}}:"
 
@@ -41,3 +47,8 @@ def shard_of(lane: str, *, of: int) -> int:
 def shards_of(crawl: str, of: int) -> list[Shard]:
     """All shards of a crawl, the first one first."""
     return [Shard(crawl, number, of, prefix_of(crawl, number, of=of)) for number in range(of)]
+
+
+def former_shards_of(crawl: str, of: int) -> list[Shard]:
+    """Where older shoals have all shards of a crawl."""
+    return [Shard(crawl, number, of, former_prefix_of(crawl, number, of=of)) for number in range(of)]

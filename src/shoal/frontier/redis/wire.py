@@ -312,6 +312,9 @@ def decode_crawl(fields: Mapping[bytes, bytes]) -> Crawl:
             "dedup_ttl": _number_in(fields, b"dedup_ttl", 0.0),
             "finished": None if finished is None else _number_in(fields, b"finished", 0.0),
             "keys": fields.get(b"keys", b"known").decode(),
+            "pace_scope": fields.get(b"pace_scope", b"host").decode(),
+            "weight": _number_in(fields, b"weight", 1.0),
+            "searches": fields.get(b"searches") == b"1",
         },
         Crawl,
     )

@@ -9,14 +9,13 @@ import asyncpg
 
 from shoal.errors import StorageError
 from shoal.store.postgres.connection import Connection, PostgresLink
+from shoal.store.week_numbers import monday_of
 
 # Each step takes a schema one version further. New steps go to the end; a step never changes.
-STEPS = ("schema.sql", "from_1.sql", "from_2.sql", "from_3.sql", "from_4.sql", "from_5.sql")
+STEPS = ("schema.sql", "from_1.sql", "from_2.sql", "from_3.sql", "from_4.sql", "from_5.sql", "from_6.sql")
 LOCK_SECONDS = 2
 REST_SECONDS = 60.0
 LINES_PER_STEP = 5000
-WEEK_SECONDS = 7 * 86_400
-MONDAY_SECONDS = 4 * 86_400  # the first Monday of 1970
 
 # Not to_regclass: it caches that a table did not exist a moment ago.
 _IS_THERE = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'schema_version')"
@@ -72,11 +71,6 @@ def _foreign(link: PostgresLink, what: str) -> StorageError:
     )
 
 
-def week_of(at: float) -> int:
-    """The number of the week of a time. Weeks begin on Monday, UTC."""
-    return int((at - MONDAY_SECONDS) // WEEK_SECONDS)
-
-
 class Weeks:
     """The weeks of the log whose partitions are known to exist. The next one is made ahead."""
 
@@ -96,9 +90,8 @@ class Weeks:
     async def _make(self, week: int) -> None:
         async with self._link.transaction() as connection:
             await connection.execute(f"SET LOCAL lock_timeout TO '{LOCK_SECONDS}s'")
-            at = float(week * WEEK_SECONDS + MONDAY_SECONDS)
             try:
-                is_there = await connection.fetchval("SELECT add_week(to_timestamp($1))", at)
+                is_there = await connection.fetchval("SELECT add_week(to_timestamp($1))", max(monday_of(week), 0.0))
             except asyncpg.LockNotAvailableError:
                 await connection.execute("ROLLBACK; BEGIN")
                 self._rests_until = time.monotonic() + REST_SECONDS

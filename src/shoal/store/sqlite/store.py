@@ -25,12 +25,11 @@ from shoal.store.base import (
 from shoal.store.checks import mended, storable, storable_keys, storable_looks
 from shoal.store.differing import check_moments
 from shoal.store.sqlite import differences, presence, read, write
+from shoal.store.sqlite.log_weeks import LOG_TABLES, LOOKED_AT_PER_STEP, SqliteLogWeeks
 from shoal.store.sqlite.outbox import SqliteOutbox
 from shoal.store.sqlite.views import SqliteViews
 
-LOG_TABLES = ("fetch", "earlier_fetch")
 DELETED_PER_STEP = 5000
-LOOKED_AT_PER_STEP = 20_000
 QUERY_SECONDS = 60.0
 # Less than the frontier's: a batch of rows changes fewer pages, and counting or exporting fills the cache once.
 CACHE_BYTES = 1024 * 1024
@@ -54,6 +53,7 @@ class SqliteStore:
         self._is_open = True
         self.outbox = SqliteOutbox(connection, run=self._run, clock=clock)
         self.views = SqliteViews(connection, run=self._run)
+        self.log_weeks = SqliteLogWeeks(connection, path=path, run=self._run, clock=clock)
 
     @classmethod
     async def open(

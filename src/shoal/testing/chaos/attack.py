@@ -13,8 +13,9 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from shoal.crawl import fleet_for, intake_of
 from shoal.errors import ShoalError
@@ -33,7 +34,7 @@ from shoal.store.base import Store
 from shoal.testing.chaos.bad_pages import Harm, reasons_for
 from shoal.testing.chaos.diary import POLL_SECONDS, Diary, Say
 from shoal.testing.chaos.feeders import Feeders
-from shoal.testing.chaos.fleets import Crew
+from shoal.testing.chaos.fleets import Crew, Team
 from shoal.testing.chaos.grounds import Grounds
 from shoal.testing.chaos.mischief import Act, Mischief
 from shoal.testing.chaos.plan import (
@@ -50,7 +51,7 @@ from shoal.testing.chaos.report import Report, report_on
 from shoal.testing.chaos.reserve import Reserve
 from shoal.testing.chaos.server_deeds import acts_of
 from shoal.testing.chaos.straggler import Straggler
-from shoal.testing.chaos.survey import survey
+from shoal.testing.chaos.survey import Survey, survey, together
 from shoal.testing.chaos.worker_deeds import WorkerDeeds
 from shoal.testing.sites.catalogue import LinkGraph
 from shoal.testing.sites.site_process import SiteProcess, site_process
@@ -77,16 +78,21 @@ class Audience:
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """The crawl that is attacked, its site, and what happened to it so far."""
+    """The crawls that are attacked, their site, and what happened to them so far. To the first one is done what is done
+    to one crawl alone."""
 
     plan: Plan
     here: Grounds
     site: SiteProcess
     graph: LinkGraph
-    crawl: Crawl
+    crawls: list[Crawl]
     frontier: Frontier
     diary: Diary
     say: Say
+
+    @property
+    def crawl(self) -> Crawl:
+        return self.crawls[0]
 
 
 async def run_chaos(plan: Plan, *, audience: Audience, here: Grounds | None = None) -> Report:
@@ -97,25 +103,34 @@ async def run_chaos(plan: Plan, *, audience: Audience, here: Grounds | None = No
     say = _listening(audience.say, diary)
     async with here.opened() as (frontier, store):
         with _graph_site(plan) as (site, graph):
-            crawl = await _begin(plan, graph, frontier=frontier, store=store, say=say)
+            crawls = [await _begin(plan, graph, frontier=frontier, say=say, number=one) for one in range(plan.crawls)]
             scene = Scene(
-                plan=plan, here=here, site=site, graph=graph, crawl=crawl, frontier=frontier, diary=diary, say=say
+                plan=plan, here=here, site=site, graph=graph, crawls=crawls, frontier=frontier, diary=diary, say=say
             )
-            straggler = Straggler(crawl, frontier)
+            straggler = Straggler(scene.crawl, frontier)
             await _attack(scene, audience.show, straggler)
             hits = site.hits()
         seconds = time.monotonic() - began
-        # A kill may hit the worker that has such a page.
-        others = reasons_for(Harm.KILL) if plan.kills else ()
-        if plan.stalls or plan.freezes:
-            # A lease may run out before the frontier hears of the worker's end.
-            others += (WORKER_LOST,)
-        doomed = {graph.url(number): reasons_for(harm) + others for number, harm in bad_pages(plan).always.items()}
-        found = await survey(frontier, store, crawl, urls=graph.expected_urls(), doomed=doomed)
+        found = await _survey_all(scene, store)
         report = report_on(plan, found, hits, diary=diary, late_settles=straggler.late_settles, seconds=seconds)
         if report.is_kept:
-            await frontier.delete_crawl(crawl.id)
+            for one in scene.crawls:
+                await frontier.delete_crawl(one.id)
         return report
+
+
+async def _survey_all(scene: Scene, store: Store) -> Survey:
+    plan, graph = scene.plan, scene.graph
+    # A kill may hit the worker that has such a page.
+    others = reasons_for(Harm.KILL) if plan.kills else ()
+    if plan.stalls or plan.freezes:
+        # A lease may run out before the frontier hears of the worker's end.
+        others += (WORKER_LOST,)
+    doomed = {graph.url(number): reasons_for(harm) + others for number, harm in bad_pages(plan).always.items()}
+    found = [await survey(scene.frontier, store, scene.crawl, urls=graph.expected_urls(), doomed=doomed)]
+    shared = [graph.url(number) for number in plan.shared]
+    found += [await survey(scene.frontier, store, one, urls=shared) for one in scene.crawls[1:]]
+    return together(found)
 
 
 @contextlib.contextmanager
@@ -142,11 +157,11 @@ def _is_ours(host: str) -> bool:
     return True
 
 
-async def _begin(plan: Plan, graph: LinkGraph, *, frontier: Frontier, store: Store, say: Say) -> Crawl:
+async def _begin(plan: Plan, graph: LinkGraph, *, frontier: Frontier, say: Say, number: int) -> Crawl:
     """Begin a crawl under a new name: other crawls in a shared frontier stay untouched."""
     kind = load_spider(plan.spider)
-    name = f"chaos-{os.getpid():x}-{time.time_ns() // 1000 % 2**32:x}"
-    apart = [] if plan.dead_feeders else [graph.url(number) for part in plan.parts for number in part]
+    name = f"chaos-{os.getpid():x}-{time.time_ns() // 1000 % 2**32:x}" + (f"-{number}" if number else "")
+    apart = [] if plan.dead_feeders or number else [graph.url(number) for part in plan.parts for number in part]
     spider: Spider = type(kind.__name__, (kind,), {"start": [graph.url(0), *apart], "name": name})()
     settings = settings_for(plan, lanes=tuple(lane_of(base + "/") for base in graph.bases))
     crawl, _ = await begin(frontier, spider, settings=settings, reference=plan.spider)
@@ -156,13 +171,14 @@ async def _begin(plan: Plan, graph: LinkGraph, *, frontier: Frontier, store: Sto
 
 
 async def _attack(scene: Scene, show: Show, straggler: Straggler) -> None:
-    """Run workers, feeders and attacks until the crawl is finished or stands still."""
+    """Run workers, feeders and attacks until the crawls are finished or stand still."""
     plan, crawl, frontier, diary = scene.plan, scene.crawl, scene.frontier, scene.diary
-    crew = Crew(lambda: _new_fleet(scene))
+    teams = [_team(scene, number) for number in range(len(scene.crawls))]
     events = schedule(plan)
     kept = [scene.graph.url(number) for number in plan.reserve]
-    reserve = Reserve(crawl, kept, frontier=frontier, deeds=len(events))
-    await reserve.hold()
+    reserves = [Reserve(one, kept, frontier=frontier, deeds=len(events)) for one in scene.crawls]
+    reserve = reserves[0]
+    await asyncio.gather(*(one.hold() for one in reserves))
     feeders = Feeders(
         crawl,
         frontier=frontier,
@@ -172,7 +188,7 @@ async def _attack(scene: Scene, show: Show, straggler: Straggler) -> None:
         say=scene.say,
     )
     rng, enough = random.Random(plan.seed), asyncio.Event()
-    to_workers = WorkerDeeds(crawl, frontier=frontier, crew=crew, rng=rng, diary=diary, enough=enough)
+    to_workers = WorkerDeeds(teams, frontier=frontier, rng=rng, diary=diary, enough=enough)
     acts: dict[Deed, Act] = {
         **acts_of(scene.here.levers, diary),
         Deed.KILL: to_workers.kill,
@@ -182,18 +198,19 @@ async def _attack(scene: Scene, show: Show, straggler: Straggler) -> None:
         Deed.FEED: feeders.kill_one,
     }
     mischief = Mischief(crawl, frontier=frontier, acts=acts, reserve=reserve, rng=rng, enough=enough)
-    holding = asyncio.create_task(reserve.run(mischief.calm))
+    holding = [asyncio.create_task(one.run(mischief.calm)) for one in reserves]
     feeding = asyncio.create_task(_feed(feeders, scene))
-    working = asyncio.create_task(crew.run())
+    working = asyncio.create_task(_work(teams))
     attacking = asyncio.create_task(mischief.run(events))
-    watching = asyncio.create_task(_watch(scene, crew, show))
-    tasks = [holding, feeding, working, attacking, watching]
+    watching = asyncio.create_task(_watch(scene, teams, show))
+    tasks = [*holding, feeding, working, attacking, watching]
     try:
         await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
         mischief.stop()
         async with asyncio.timeout(2 * STAND_SECONDS):
             await attacking
-            crew.send_home()
+            for team in teams:
+                team.crew.send_home()
             await working
             diary.surprises += await straggler.settle_again()
     except ShoalError as error:
@@ -206,10 +223,27 @@ async def _attack(scene: Scene, show: Show, straggler: Straggler) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _new_fleet(scene: Scene) -> Fleet:
+async def _work(teams: Sequence[Team]) -> None:
+    """Every crew at work, until the last one is done or the first one gives up."""
+    working = [asyncio.create_task(team.crew.run()) for team in teams]
+    try:
+        await asyncio.gather(*working)
+    finally:
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+
+
+def _team(scene: Scene, number: int) -> Team:
+    crawl = scene.crawls[number]
+    label = f" of crawl {number + 1}" if len(scene.crawls) > 1 else ""
+    return Team(crawl, Crew(partial(_new_fleet, scene, crawl)), label)
+
+
+def _new_fleet(scene: Scene, crawl: Crawl) -> Fleet:
     plan = scene.plan
     return fleet_for(
-        scene.crawl,
+        crawl,
         plan.worker_places,
         workers=plan.workers,
         frontier=scene.frontier,
@@ -231,29 +265,31 @@ async def _feed(feeders: Feeders, scene: Scene) -> None:
         await feeders.run(slow, other)
 
 
-async def _watch(scene: Scene, crew: Crew, show: Show) -> None:
-    """Show the progress until the crawl is finished or has stood still for too long."""
+async def _watch(scene: Scene, teams: Sequence[Team], show: Show) -> None:
+    """Show the progress until the crawls are finished or have stood still for too long."""
     loop = asyncio.get_running_loop()
     plan, diary = scene.plan, scene.diary
     stand = PIPED_STAND_SECONDS if plan.pipe else STAND_SECONDS
-    longest = LONGEST_TIMES_EXPECTED * plan.pages / plan.rate + 2 * stand
+    longest = LONGEST_TIMES_EXPECTED * plan.tasks / plan.rate + 2 * stand
     began = moved = loop.time()
     ended = 0
     while True:
         try:
             async with asyncio.timeout(stand):
-                progress = await until_reachable(lambda: scene.frontier.progress(scene.crawl.id), say=scene.say)
+                reads = [partial(scene.frontier.progress, team.crawl.id) for team in teams]
+                crawls = [await until_reachable(read, say=scene.say) for read in reads]
         except TimeoutError:
             diary.surprises.append(f"the frontier did not answer for {stand:g} s")
             return
-        show(progress.done, diary.doing)
-        diary.ended += len(crew.ended_unasked())
-        if progress.is_finished:
+        done = sum(one.done for one in crawls)
+        show(done, diary.doing)
+        diary.ended += sum(len(team.crew.ended_unasked()) for team in teams)
+        if all(one.is_finished for one in crawls):
             return
-        if progress.done + progress.dead != ended:
-            ended, moved = progress.done + progress.dead, loop.time()
+        if (at := done + sum(one.dead for one in crawls)) != ended:
+            ended, moved = at, loop.time()
         if loop.time() - moved > stand or loop.time() - began > longest:
-            diary.surprises.append(f"the crawl came to a stand at {progress.done:,} pages of {plan.pages:,}")
+            diary.surprises.append(f"the crawl came to a stand at {done:,} pages of {plan.tasks:,}")
             return
         await asyncio.sleep(POLL_SECONDS)
 

@@ -6,7 +6,9 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from typing import NamedTuple
 
+from shoal.model import Crawl
 from shoal.processes.fleet import Fleet
 
 
@@ -52,3 +54,11 @@ class Crew:
         ended = [name for name, pid in now.items() if self._before.get(name, pid) not in {pid, *self._killed}]
         self._before |= now
         return ended
+
+
+class Team(NamedTuple):
+    """One of the crawls of a run, and its workers. `label` tells the crawl from others, where there are several."""
+
+    crawl: Crawl
+    crew: Crew
+    label: str = ""

@@ -76,8 +76,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One chaos run. `folder` takes the site's log and the store; `spider` is what the workers load. With a `pipe` they
     reach the frontier only through it.
 
-    `deadly` and `hanging` pages harm each worker; as many more harm only the first one. `left_out` says which deeds
-    cannot be done here, and why."""
+    `deadly` and `hanging` pages harm each worker; as many more harm only the first one. Of several `crawls` each is of
+    a spider of its own and has so many `workers`; the first one has all pages, the others those that nobody has to
+    feed. `left_out` says which deeds cannot be done here, and why."""
 
     folder: Path
     frontier: str
@@ -98,6 +99,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     brokers: int = 0
     coordinators: int = 0
     workers: int = 3
+    crawls: int = 1
     pages: int = PAGES_PER_KILL * 10
     seed: int = 1
     rate: int = RATE
@@ -139,6 +141,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def reserve(self) -> range:
         """The pages apart that are kept back until every deed is done."""
         return range(self.pages - self.pages // RESERVE_EVERY, self.pages)
+
+    @property
+    def shared(self) -> list[int]:
+        """The pages that every crawl has: those that links lead to, and the reserve."""
+        return [*range(self.pages - self.apart), *self.reserve]
+
+    @property
+    def tasks(self) -> int:
+        """The pages of all crawls together."""
+        return self.pages + (self.crawls - 1) * len(self.shared)
 
 
 def pages_for(kills: int) -> int:

@@ -69,6 +69,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     brokers: int
     coordinators: int
     workers: int
+    crawls: int
     seed: int
     seconds: float
     surprises: list[str]
@@ -132,6 +133,7 @@ def report_on(plan: Plan, found: Survey, hits: list[Hit], *, diary: Diary, late_
         brokers=done[Deed.BROKER],
         coordinators=done[Deed.COORDINATOR],
         workers=plan.workers,
+        crawls=plan.crawls,
         seed=plan.seed,
         seconds=round(seconds, 1),
         surprises=surprises,
@@ -143,7 +145,7 @@ def report_on(plan: Plan, found: Survey, hits: list[Hit], *, diary: Diary, late_
 def total(reports: Sequence[Report]) -> Report:
     """Several runs as one: counts added up, the pace of the busiest second, the faults of the last."""
     last = reports[-1]
-    kept = {"busiest_second", "allowed_second", "workers", "seed"}
+    kept = {"busiest_second", "allowed_second", "workers", "crawls", "seed"}
     names = [field.name for field in msgspec.structs.fields(Report) if field.type in (int, float)]
     sums = {name: sum(getattr(report, name) for report in reports) for name in names if name not in kept}
     busiest = max(report.busiest_second for report in reports)

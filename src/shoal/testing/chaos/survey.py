@@ -44,6 +44,21 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
         return [*(f"lost: {url}" for url in self.lost), *doubled, *self.surprises]
 
 
+def together(surveys: Sequence[Survey]) -> Survey:
+    """Several crawls as one: counts added up, what is wrong with any of them."""
+    first = surveys[0]
+    counts = ("attempted", "acknowledged", "ok", "duplicated", "dead", "charged")
+    both = {name: sum(getattr(one, name) for one in surveys) for name in counts}
+    lost, stale = (sum(getattr(one.progress, name) for one in surveys) for name in ("lost", "stale"))
+    return msgspec.structs.replace(
+        first,
+        **both,
+        progress=msgspec.structs.replace(first.progress, lost=lost, stale=stale),
+        lost=[url for one in surveys for url in one.lost],
+        surprises=[line for one in surveys for line in one.surprises],
+    )
+
+
 async def survey(
     frontier: Frontier,
     store: Store,

@@ -14,6 +14,9 @@
 -- ARGV[20]    which shard, ARGV[21] of how many: of a new crawl alone
 -- ARGV[22]    the layout version of a new crawl
 -- ARGV[23]    what stops it (see stop_if_reached), as JSON; "" is nothing
+-- ARGV[24]    "crawl" if its pace is its own, else "host": of a new crawl alone
+-- ARGV[25]    its weight at hosts that it shares
+-- ARGV[26]    "1" if it searches the pace of its hosts
 -- Reply       {"none"}: does not exist, a number is needed; {"deleting"}: delete the rest first;
 --             {"pace", old interval, old cap}: walk the lanes first; {"ttl"}: change the ttl first (see ttl);
 --             {"ok", {field, value, …}}
@@ -29,7 +32,7 @@ if not old.state then
   if ttl > 0 then call('HSET', P .. 'turns', 'generation', 0, 'turned', format('%.17g', now)) end
   call('HSET', key, 'id', id, 'spider', spider, 'state', state, 'feeding', feeding, 'created',
     tonumber(created) == 0 and now or tonumber(created), 'number', number, 'epoch', format('%.0f', number * EPOCHS_PER_CRAWL),
-    'run', run_id, 'buckets', 1, 'dedup', dedup, 'layout', layout)
+    'run', run_id, 'buckets', 1, 'dedup', dedup, 'layout', layout, 'pace_scope', ARGV[24])
   if shards ~= '1' then call('HSET', key, 'shard', shard, 'shards', shards) end
   -- Whether a source feeds the crawl is for its first shard to know.
   if shard ~= '0' then call('HSET', key, 'feeding', 0) end
@@ -44,5 +47,5 @@ else
   if shift ~= (tonumber(old.clock_shift) or 0) then call('HSET', key, 'clock_shift', format('%.17g', shift)) end
 end
 call('HSET', key, 'interval', interval, 'cap', cap, 'needs_rules', needs_rules, 'pages', pages, 'per_lane', per_lane,
-  'per_shape', per_shape, 'settings', settings, 'max_cost', max_cost, 'limits', ARGV[23])
+  'per_shape', per_shape, 'settings', settings, 'max_cost', max_cost, 'limits', ARGV[23], 'weight', ARGV[25], 'searches', ARGV[26])
 return {'ok', call('HGETALL', key)}
