@@ -180,6 +180,8 @@ def _pace(look: Look) -> str:
     pace, asked = f"politeness: {lane.lane} at {describe_interval(lane.interval)}{turns}", _asked(lane, crawl)
     if lane.interval > lane.base_interval + SAME_INTERVAL:
         return f"{pace}, slower than asked for: its answers call for that (overload, time-outs or slow answers)"
+    if lane.interval < lane.base_interval - SAME_INTERVAL:
+        return f"{pace}, found by its search{f': {lane.why}' if lane.why else ''}"
     if is_repaced(lane, crawl):
         return f"{pace}, {_origin(look, lane, asked)}"
     return f"{pace}{asked.change}"

@@ -10,7 +10,7 @@ from shoal.frontier.rules.constants import SAME_INTERVAL
 from shoal.model import VIA, Crawl, LaneStatus
 from shoal.processes.bounds import is_repaced
 from shoal.processes.other_crawls import held_line
-from shoal.processes.stats import exits_back
+from shoal.processes.stats import describe_interval, exits_back
 
 BLOCKED: Final = "blocked by an operator"
 PACE_CHANGED: Final = "its pace was changed by an operator"
@@ -43,6 +43,9 @@ def why_so(lane: LaneStatus, crawl: Crawl) -> str:
         return "its exits are in use, or wait for their turn"
     if lane.interval > lane.base_interval + SAME_INTERVAL:
         return f"slower than asked for: {lane.why or 'its answers call for that'}"
+    if lane.interval < lane.base_interval - SAME_INTERVAL:
+        held = f"; {held_line(lane.held)}" if lane.held is not None else ""
+        return f"searching, {describe_interval(lane.interval)}{f': {lane.why}' if lane.why else ''}{held}"
     if is_repaced(lane, crawl):
         return lane.pace_why or "its pace was changed by an operator, or by its robots.txt"
     return held_line(lane.held) if lane.held is not None else ""
