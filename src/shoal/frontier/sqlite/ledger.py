@@ -54,7 +54,8 @@ _LEARNT = (
     " JOIN crawl ON crawl.id = lane.crawl WHERE lane.name = ? AND sharing >= 0"
     " UNION ALL SELECT learnt_until, learnt, 0.0 FROM host WHERE name = ? AND until > ?"
 )
-NOT_ALONE = f"UPDATE lane SET sharing = {SHARED} WHERE name = ? AND sharing = {ALONE} AND id <> ?"  # noqa: S608 -- constants
+# The first of the two tests is for the index.
+NOT_ALONE = f"UPDATE lane SET sharing = {SHARED} WHERE name = ? AND sharing >= 0 AND sharing = {ALONE} AND id <> ?"  # noqa: S608 -- constants
 _SPARE = "UPDATE task SET at = ? WHERE crawl = ? AND state = 2 AND at > ? AND at <= ?"
 
 
