@@ -520,7 +520,7 @@ def _upkeep(
         coordinator.keep_history(),
         coordinator.feeder.make_up(),
         listener.listen(crawl),
-        Retention(store, record_of(crawl).settings, say=coordinator.say).run(),
+        Retention(store, record_of(crawl).settings, spider=crawl.spider, say=coordinator.say).run(),
         coordinator.mark_gone(store),
     ]
 

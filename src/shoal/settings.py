@@ -403,6 +403,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str, _help('how long an item stays as it was last written, such as "1h"; empty: every write counts')
     ] = ""
     keep_versions: Annotated[bool, _help("keep every version of an item")] = False
+    versions_retention: Annotated[
+        str, _help('how long kept versions stay after they were replaced, such as "365d"; empty: for ever')
+    ] = ""
     retention: Annotated[str, _help('how long lines of the fetch log are kept, such as "90d"; empty: for ever')] = ""
     retention_archive: Annotated[
         str,
@@ -501,7 +504,16 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "revisit_bounds": parse_revisit_bounds,
 }
 _DURATIONS: Final = frozenset(
-    {"crawl_ttl", "dedup_ttl", "exit_patience", "freshness", "known_ttl", "retention", "worker_max_seconds"}
+    {
+        "crawl_ttl",
+        "dedup_ttl",
+        "exit_patience",
+        "freshness",
+        "known_ttl",
+        "retention",
+        "versions_retention",
+        "worker_max_seconds",
+    }
 )
 # Numbers that people may write with a unit.
 _WITH_UNIT: dict[str, Callable[[str], float]] = {"max_bytes": parse_size, "max_seconds": parse_duration}

@@ -135,6 +135,8 @@ def test_a_store_that_is_made_ready_or_tidied(crawl: str) -> None:
         "dropped": 0,
         "moved": 0,
         "archive": None,
+        "versions_seconds": 0.0,
+        "versions_dropped": 0,
     }
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -23,8 +24,8 @@ from command_line import Folder
 from docs_pages import ROOT
 from shoal.archive.places import find_place
 from shoal.store import open_store
-from shoal.store.base import FetchRow
-from shoal.testing.contract.store.rows import fetch
+from shoal.store.base import FetchRow, ItemRule
+from shoal.testing.contract.store.rows import fetch, item
 from shoal.testing.servers.object_server import Gate, MotoServer
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.sites.site_process import SiteProcess
@@ -214,3 +215,25 @@ async def test_the_code_of_the_page_reads_what_was_moved(folder: Folder) -> None
     answer, _ = await reader.communicate()
     (row,) = ast.literal_eval(answer.decode())
     assert (str(row["week"]), row["host"], row["url_count"]) == ("1969-12-29", "a.test", 1)
+
+
+async def test_a_crawl_drops_versions_that_were_replaced_long_ago(folder: Folder, site: SiteProcess) -> None:
+    file, now, rule = folder.path / "shoal.db", time.time(), ItemRule(keep_versions=True)
+    store = await open_store(str(file))
+    for spider in ("books", "films"):
+        for token, days in enumerate((90, 60, 0), start=1):
+            row = item("k", spider=spider, data={"v": token}, token=token, at=now - days * A_DAY)
+            await store.write([row], [], rule=rule)
+    await store.close()
+    with sqlite3.connect(file, check_same_thread=False) as database:
+
+        def versions() -> list[tuple[str, int]]:
+            return database.execute("SELECT spider, version FROM item_version ORDER BY 1, 2").fetchall()
+
+        flags = ["--set", "versions_retention=30d"]
+        with folder.start("run", folder.spider(site.url, rate="12/m"), *flags) as process:
+            await asyncio.to_thread(wait_until, lambda: len(versions()) == 5, otherwise="nothing is dropped")
+            await asyncio.to_thread(folder.hurry, site.url)
+            process.communicate(timeout=120)
+        assert versions() == [("books", 2), ("books", 3), ("films", 1), ("films", 2), ("films", 3)]
+    database.close()

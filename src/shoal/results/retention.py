@@ -1,4 +1,5 @@
-"""What is done to a store beside a crawl: old lines of the log are dropped, or moved into an archive before."""
+"""What is done to a store beside a crawl: old lines of the log are dropped, or moved into an archive before, and old
+contents of items are dropped."""
 
 from __future__ import annotations
 
@@ -22,29 +23,36 @@ Say = Callable[[str], None]
 class Retention:
     """Does what the settings of a crawl say about old data in its store."""
 
-    def __init__(self, store: Store, settings: Settings, *, say: Say) -> None:
+    def __init__(self, store: Store, settings: Settings, *, spider: str, say: Say) -> None:
         self._store = store
+        self._spider = spider
         self._say = say
+        self._versions = parse_duration(settings.versions_retention)
         self._retention = parse_duration(settings.retention)
         self._archive = settings.retention_archive
-        self._trouble = ""
+        self._troubles: dict[str, str] = {}
 
     async def run(self) -> None:
         """At once and then every hour, until cancelled."""
-        while self._retention:
-            await self._try(self._move_log if self._archive else partial(self._store.tidy, retention=self._retention))
+        while self._retention or self._versions:
+            if self._retention:
+                tidy = partial(self._store.tidy, retention=self._retention)
+                await self._try(self._move_log if self._archive else tidy, "old weeks of the log")
+            if self._versions:
+                tidy = partial(self._store.tidy_versions, self._spider, retention=self._versions)
+                await self._try(tidy, "old contents of items")
             await asyncio.sleep(EVERY_SECONDS)
 
-    async def _try(self, step: Callable[[], Awaitable[object]]) -> None:
+    async def _try(self, step: Callable[[], Awaitable[object]], what: str) -> None:
         """What cannot be done is said once, and tried again: crawls do not suffer."""
+        trouble = ""
         try:
             await until_reachable(step, say=self._say)
         except ShoalError as error:
-            if str(error) != self._trouble:
-                self._say(f"old weeks of the log stay in the store: {error}")
-            self._trouble = str(error)
-        else:
-            self._trouble = ""
+            trouble = str(error)
+            if trouble != self._troubles.get(what):
+                self._say(f"{what} stay in the store: {trouble}")
+        self._troubles[what] = trouble
 
     async def _move_log(self) -> None:
         from shoal.results.log_files import move_log

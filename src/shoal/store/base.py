@@ -321,6 +321,10 @@ class Store(Protocol):
     async def tidy(self, *, retention: float) -> int:
         """Drop log lines older than `retention` seconds, in bounded steps; gives how many lines or partitions."""
 
+    async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
+        """Drop kept contents of the spider's items, or of all, that were replaced over `retention` seconds ago, in
+        bounded steps; gives how many. What an item was at any moment since then stays known; its content stays."""
+
     async def query(self, sql: str, *, limit: int) -> QueryAnswer:
         """Run one statement that only reads, on the store's own tables. A store without SQL says so."""
 

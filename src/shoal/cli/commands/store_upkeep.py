@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from shoal.cli.commands.view_table import view, views
 from shoal.cli.display.counting import Counting
@@ -52,20 +53,27 @@ def init(store: str, *, as_json: bool) -> None:
     screen.line(f"{masked(store)} is ready")
 
 
-@store.command(short_help="Drop lines of the fetch log that are older than `retention`, or move them.")
+@store.command(short_help="Drop what is older than `retention` and `versions_retention`, or move it.")
 @store_option
-@click.option("--retention", metavar="TIME", help="How long lines are kept, such as 90d.  [default: the setting]")
+@click.option("--retention", metavar="TIME", help="How long log lines are kept, such as 90d.  [default: the setting]")
 @click.option(
     "--retention-archive",
     "archive",
     metavar="URL",
     help="Move whole weeks to this archive, instead of dropping lines.  [default: the setting]",
 )
-@json_with("store", "retention_seconds", "dropped", "moved", "archive")
-def tidy(store: str, *, retention: str | None, archive: str | None, as_json: bool) -> None:
+@click.option(
+    "--versions-retention",
+    "versions",
+    metavar="TIME",
+    help="How long kept versions of items stay after they were replaced.  [default: the setting]",
+)
+@json_with("store", "retention_seconds", "dropped", "moved", "archive", "versions_seconds", "versions_dropped")
+def tidy(store: str, *, retention: str | None, archive: str | None, versions: str | None, as_json: bool) -> None:
     """Drop lines of the fetch log that are older than `retention`. Items stay.
 
-    With an archive whole weeks are moved there as Parquet, and dropped when they are there.
+    With an archive whole weeks are moved there as Parquet, and dropped when they are there. Versions of items that were
+    replaced longer ago than `versions_retention` go as well, those of all spiders.
 
     \b
     Example: shoal store tidy --retention 90d
@@ -76,24 +84,21 @@ def tidy(store: str, *, retention: str | None, archive: str | None, as_json: boo
     from shoal.setting_values import parse_duration
     from shoal.spider import Spider
 
-    flags = {"retention": retention, "retention_archive": archive}
-    given = {name: value for name, value in flags.items() if value is not None}
-    settings = settings_of(Spider, given).values
-    seconds = parse_duration(settings.retention)
-    if not seconds:
-        raise UsageError("nothing says how long log lines are kept: give --retention 90d, or set `retention`")
+    flags = {"retention": retention, "retention_archive": archive, "versions_retention": versions}
+    settings = settings_of(Spider, {name: value for name, value in flags.items() if value is not None}).values
+    if not parse_duration(settings.retention) and not parse_duration(settings.versions_retention):
+        raise UsageError(
+            "nothing says how long log lines are kept: give --retention 90d, or set `retention`; for versions of items"
+            " --versions-retention 365d"
+        )
     check_store_exists(store)
-    screen, to = Screen(), settings.retention_archive
-    lines = run(_tidy(store, settings, screen=screen))
+    screen = Screen()
+    done = run(_tidy(store, settings, screen=screen))
     if as_json:
-        done = {"dropped": 0, "moved": lines, "archive": to} if to else {"dropped": lines, "moved": 0, "archive": None}
-        screen.json({"store": masked(store), "retention_seconds": seconds, **done})
+        screen.json({"store": masked(store), **done.document(settings)})
         return
-    screen.line(
-        f"{several(lines, 'log line')} moved from {masked(store)} to {to}"
-        if to
-        else f"{several(lines, 'log line')} dropped from {masked(store)}"
-    )
+    for line in done.lines(settings, masked(store)):
+        screen.line(line)
 
 
 @store.command(short_help="List the weeks of the fetch log that were moved to an archive.")
@@ -126,22 +131,57 @@ async def _init(url: str) -> None:
         pass
 
 
-async def _tidy(url: str, settings: Settings, *, screen: Screen) -> int:
+class Tidied(msgspec.Struct, frozen=True, kw_only=True):
+    """How much has left a store. `to`: the archive that has the log lines now."""
+
+    log_lines: int
+    versions: int
+    to: str
+
+    def document(self, settings: Settings) -> dict[str, Any]:
+        """For scripts."""
+        from shoal.setting_values import parse_duration
+
+        return {
+            "retention_seconds": parse_duration(settings.retention),
+            "dropped": 0 if self.to else self.log_lines,
+            "moved": self.log_lines if self.to else 0,
+            "archive": self.to or None,
+            "versions_seconds": parse_duration(settings.versions_retention),
+            "versions_dropped": self.versions,
+        }
+
+    def lines(self, settings: Settings, store: str) -> list[str]:
+        """For people: what was asked for."""
+        left = several(self.log_lines, "log line")
+        of_log = f"{left} moved from {store} to {self.to}" if self.to else f"{left} dropped from {store}"
+        of_items = f"{several(self.versions, 'version')} of items dropped from {store}"
+        return [of_log] * bool(settings.retention) + [of_items] * bool(settings.versions_retention)
+
+
+async def _tidy(url: str, settings: Settings, *, screen: Screen) -> Tidied:
     from shoal.processes.opening import store_at
     from shoal.results.log_files import check_log_archive, move_log
     from shoal.setting_values import parse_duration
 
     retention, archive = parse_duration(settings.retention), settings.retention_archive
+    versions = parse_duration(settings.versions_retention)
 
     async def move(store: Store) -> int:
         return sum([lines async for lines in move_log(store, archive, retention=retention, say=screen.say)])
 
+    gone = former = 0
     await check_log_archive(settings, store=url)
     async with store_at(url) as store:
         with Counting.on(screen) as counting:
             if archive:
-                return await counting.during(move(store), "moving old weeks of the log")
-            return await counting.during(store.tidy(retention=retention), "dropping old log lines")
+                gone = await counting.during(move(store), "moving old weeks of the log")
+            elif retention:
+                gone = await counting.during(store.tidy(retention=retention), "dropping old log lines")
+            if versions:
+                dropping = store.tidy_versions(None, retention=versions)
+                former = await counting.during(dropping, "dropping old versions of items")
+    return Tidied(log_lines=gone, versions=former, to=archive)
 
 
 async def _weeks(url: str) -> list[dict[str, Any]]:

@@ -185,6 +185,10 @@ class FilesStore:
             dropped = await self._run(self._drop_old, self._clock() - retention)
         return dropped + await index.tidy(retention=retention)
 
+    async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
+        """Drop contents that were replaced long ago from the index. Their lines stay in their files."""
+        return await (await self._up_to_date()).tidy_versions(spider, retention=retention)
+
     async def query(self, sql: str, *, limit: int) -> QueryAnswer:
         """Run one statement that only reads, on the index."""
         return await (await self._up_to_date()).query(sql, limit=limit)

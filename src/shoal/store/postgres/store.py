@@ -142,6 +142,10 @@ class PostgresStore:
         weeks = await postgres_schema.drop_weeks(self._link, retention=retention)
         return weeks + await postgres_schema.drop_lines(self._link, retention=retention)
 
+    async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
+        """Drop contents that were replaced long ago, a bounded number per transaction."""
+        return await postgres_schema.drop_versions(self._link, spider, retention=retention)
+
     async def query(self, sql: str, *, limit: int, seconds: float = QUERY_SECONDS) -> QueryAnswer:
         """Run one statement in a transaction that cannot write."""
         return await postgres_read.answer(self._link, sql, limit=limit, seconds=seconds)
