@@ -20,6 +20,7 @@ from shoal.testing.contract.frontier.delay_promises import DelayPromises
 from shoal.testing.contract.frontier.exit_promises import ExitPromises
 from shoal.testing.contract.frontier.feeding_promises import FeedingPromises
 from shoal.testing.contract.frontier.history_promises import HistoryPromises
+from shoal.testing.contract.frontier.host_promises import HostPromises
 from shoal.testing.contract.frontier.kind_promises import KindPromises
 from shoal.testing.contract.frontier.known_promises import KnownPromises
 from shoal.testing.contract.frontier.landing_promises import LandingPromises
@@ -51,6 +52,7 @@ class FrontierContract(
     AccountPromises,
     PoolPromises,
     OfferPromises,
+    HostPromises,
     ControlPromises,
     StopPromises,
     FeedingPromises,

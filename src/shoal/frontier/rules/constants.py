@@ -34,6 +34,7 @@ STAGE_CAP: Final = 1000000  # of a lane whose pages were fetched already: none
 # Hosts that several crawls share.
 WANTS_SECONDS: Final = 2.0  # how long after its lane is due a crawl may come for the start slot that it waits for
 HEEDED_SECONDS: Final = 60.0  # how long after that its limits count for the other crawls
+LOOK_AGAIN_SECONDS: Final = 0.1  # how soon a lane looks again at those that hold it back
 MAX_LOOKS: Final = 3  # how often one call chooses lanes anew because some wait for other crawls
 LEARNT_SECONDS: Final = 30 * 86400  # how long the pace that a search has found for a host is kept
 

@@ -37,7 +37,8 @@ class OtherLane(NamedTuple):
 
 class Limits(NamedTuple):
     """What other crawls leave to a lane. `interval`, `base_interval` and `cap` are the strictest of all, `in_flight` is
-    of the others alone. No request starts before `not_before`, and none while one of them `is_opening` the host.
+    of the others alone. No request starts before `not_before`, and none of a lane that needs rules while one of them
+    `is_opening` the host.
     `least_turn` is of those that want a start slot, None if nobody does; `first_turn` of those whose limits count."""
 
     interval: float

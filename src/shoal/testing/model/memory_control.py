@@ -97,7 +97,13 @@ def take_over(one: ModelCrawl, crawl: Crawl) -> None:
     now = one.now
     one.change_ttl(crawl.dedup_ttl)
     before = one.crawl
-    kept = {"spider": before.spider, "created": before.created, "dedup_ttl": before.dedup_ttl, "keys": before.keys}
+    kept = {
+        "spider": before.spider,
+        "created": before.created,
+        "dedup_ttl": before.dedup_ttl,
+        "keys": before.keys,
+        "pace_scope": before.pace_scope,
+    }
     one.crawl = msgspec.structs.replace(crawl, **kept)
     one.pools.take_over(crawl.pools, now)
     old_pools = {pool.name: pool for pool in before.pools}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from shoal.frontier.rules.constants import (
     GENERATIONS_PER_TTL,
     KEPT_GENERATIONS,
+    LEARNT_SECONDS,
     LONGEST_WHY,
     MAX_GIVEN_UP,
     MAX_KINDS,
@@ -25,6 +26,7 @@ from shoal.frontier.rules.constants import (
 from shoal.frontier.rules.crawl_time import is_noted, ran_since, reckon, was_away
 from shoal.frontier.rules.dropped_keys import keys_dropped, not_finished
 from shoal.frontier.rules.exits import no_exit_reason
+from shoal.frontier.rules.priorities import effective_weight
 from shoal.frontier.rules.tasks import (
     DROPPED,
     KNOWN_KEYS,
@@ -40,6 +42,7 @@ from shoal.model import (
     DIRECT,
     DUPLICATE,
     HTTP,
+    STAGE,
     VIA,
     Crawl,
     CrawlState,
@@ -72,15 +75,24 @@ class ModelLane:
     rules_version: int = 0
     why: str = ""
     pace_why: str = ""
+    rules_delay: float = 0.0
+    rules_why: str = ""
+    learnt: float = 0.0
+    learnt_until: float = 0.0
+    turn: float = 0.0
+    wants_until: float = 0.0
+    heeded_until: float = 0.0
 
     @property
     def has_pool(self) -> bool:
         return VIA in self.name
 
-    def start(self, at: float, now: float) -> None:
+    def start(self, at: float, now: float, *, interval: float | None = None) -> None:
+        """A request starts. `interval`: the longest of all crawls; the lane's own if it is not given."""
+        interval = self.interval if interval is None else interval
         # In a lane without an interval, a start that its exit delays must not delay requests through other exits.
-        self.last_start = at if self.interval else min(at, max(now, self.next_start))
-        self.next_start = max(self.last_start + self.interval, self.blocked_until)
+        self.last_start = at if interval else min(at, max(now, self.next_start))
+        self.next_start = max(self.last_start + interval, self.blocked_until)
 
     def reserved_start(self, missed: float, now: float) -> float:
         """When a request may start that has missed a slot, or that had none."""
@@ -129,6 +141,10 @@ class ModelLane:
             self.rules = update.rules
             self.rules_until = now + update.rules_seconds
             self.rules_version += 1
+            self.rules_delay = update.base_interval or 0.0
+            self.rules_why = update.why[:LONGEST_WHY] if update.base_interval else ""
+        if update.learnt is not None:
+            self.learnt, self.learnt_until = update.learnt, now + LEARNT_SECONDS
 
     def _takes(self, update: LaneUpdate, interval: float, *, of_former_wave: bool) -> bool:
         """Whether the update's interval counts: it has no guard, or the lane's interval is the one it saw, or it is the
@@ -187,7 +203,8 @@ class ModelTask:
 class ModelCrawl:
     """A crawl with its tasks. The frontier sets `now` at the beginning of every verb.
 
-    `lane_ages` counts the lanes of all crawls in the order in which they were made."""
+    `lane_ages` counts the lanes of all crawls in the order in which they were made. `learnt_of` gives the interval that
+    searches of other crawls have learnt of a host."""
 
     crawl: Crawl
     age: int
@@ -226,6 +243,7 @@ class ModelCrawl:
     generation_began: float = 0.0
     history: ModelHistory = field(default_factory=ModelHistory)
     kinds: set[str] = field(default_factory=lambda: {HTTP})
+    learnt_of: Callable[[str], float | None] = lambda _: None
 
     def set_time(self, wall: float, *, expected: float | None) -> None:
         """A verb begins: the crawl's own time never goes back, nor further ahead than a caller can know."""
@@ -366,6 +384,11 @@ class ModelCrawl:
         if task is not None and task.waits_for_visit:
             task.at = min(task.at, self.now)
 
+    @property
+    def weight(self) -> float:
+        """By which it shares hosts with other crawls."""
+        return effective_weight(self.crawl.weight, self.crawl.priority)
+
     def starts_in(self, lane: ModelLane) -> float:
         """When the lane may start, by a clock that all crawls share."""
         return self.next_start(lane) - self.clock_shift
@@ -427,6 +450,10 @@ class ModelCrawl:
         self.retire(task.task.key)
         self.outcomes[outcome_of(task.reason)] -= 1
         self.outcomes[DROPPED] += 1
+
+    def is_apart(self, lane: ModelLane) -> bool:
+        """Whether the lane shares its host with no other crawl."""
+        return self.crawl.pace_scope == "crawl" or STAGE in lane.name
 
     @property
     def is_fed(self) -> bool:

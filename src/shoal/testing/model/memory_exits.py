@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from shoal.frontier.rules.constants import BUSY_SECONDS, MAX_KEPT_SESSIONS, STRIKES
 from shoal.frontier.rules.exits import cost_of, rest_seconds
+from shoal.frontier.rules.hosts import in_time_of
 from shoal.frontier.rules.offers import Offers, offered_names, renewed, usable_offers, with_offers
 from shoal.model import VIA, ExitStatus, ExitUse, Pool
 
@@ -37,9 +40,10 @@ class ModelUse:
         """Whether it is neither quarantined nor, as far as the lane knows, parked."""
         return not self.streak and self.put_off != "parked"
 
-    def is_free(self, pool: Pool) -> bool:
-        """Whether one request more may be in flight; a single one tries an exit on probation."""
-        return self.in_flight < (1 if self.streak else pool.cap)
+    def is_free(self, pool: Pool, *, others: int = 0) -> bool:
+        """Whether one request more may be in flight, beside those of other crawls; a single one tries an exit on
+        probation."""
+        return self.in_flight + others < pool.cap and not (self.streak and self.in_flight)
 
     def status(self, lane: str, parked_until: float, now: float) -> ExitStatus:
         reports = [report for report, _ in self.reports if report is None or report.verdict != "unused"]
@@ -98,6 +102,16 @@ class ModelExit:
 
 
 @dataclass(eq=False)
+class OtherExits:
+    """The exits of another crawl's lane of the same name, in the time of the crawl that looks. `pool` is None unless
+    its limits count."""
+
+    pool: Pool | None
+    in_flight: dict[str, int]
+    next_starts: dict[str, float]
+
+
+@dataclass(eq=False)
 class ModelLaneExits:
     """The exits of one lane. The ring goes on at `next_index`; `kept` is the exit that the host of a sticky pool keeps.
 
@@ -115,6 +129,8 @@ class ModelLaneExits:
 class ModelPools:
     """All exits of a crawl. `names` has every exit that a pool ever had, oldest first; `members` those of today.
 
+    `others`: what this call has seen of other crawls, by lane.
+
     `own` are the crawl's pools without what is offered. `at_hand`: the exits that the worker of this call offers, by
     pool. `passed_over`: the lanes of this call whose exits that were due are those of other workers."""
 
@@ -128,6 +144,8 @@ class ModelPools:
     exits: dict[str, ModelExit] = field(default_factory=dict)
     lanes: dict[str, ModelLaneExits] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
+    others: dict[str, list[OtherExits]] = field(default_factory=dict)
+    is_held_elsewhere: Callable[[str], bool] = bool
 
     @property
     def cost(self) -> float:
@@ -138,6 +156,7 @@ class ModelPools:
         """The worker of this call offers these exits."""
         self.at_hand = {pool.name: frozenset(pool.exits) for pool in given}
         self.passed_over.clear()
+        self.others.clear()
         if given:
             usable = usable_offers(given, {pool.name for pool in self.own})
             self.offers, has_changed = renewed(self.offers, usable, now=now)
@@ -165,6 +184,49 @@ class ModelPools:
 
     def pool_of(self, lane: str) -> Pool | None:
         return self.pools.get(lane.partition(VIA)[2])
+
+    def strict_pool(self, lane: str) -> Pool:
+        """The lane's pool with the strictest limits of all crawls."""
+        pool = self.pools[lane.partition(VIA)[2]]
+        heeded = [other.pool for other in self.others.get(lane, []) if other.pool is not None]
+        return msgspec.structs.replace(
+            pool,
+            interval=max([pool.interval, *(other.interval for other in heeded)]),
+            cap=min([pool.cap, *(other.cap for other in heeded)]),
+        )
+
+    def seen_by_others(self, lane: str, *, is_heeded: bool, shift: float, own_shift: float) -> OtherExits:
+        uses = self.lanes[lane].uses.values() if lane in self.lanes else []
+        return OtherExits(
+            pool=self.pool_of(lane) if is_heeded else None,
+            in_flight={use.exit: use.in_flight for use in uses if use.in_flight},
+            next_starts={
+                use.exit: in_time_of(use.next_start, shift=shift, own_shift=own_shift) for use in uses if not use.rests
+            },
+        )
+
+    def heed(self, lane: str, others: list[OtherExits], now: float) -> None:
+        """Healthy exits are due no earlier than for the other crawls."""
+        self.others[lane] = others
+        pool = self.pool_of(lane)
+        if pool is None:
+            return
+        for use in self._uses(pool, self.of(lane)):
+            due = max((other.next_starts.get(use.exit, 0.0) for other in others), default=0.0)
+            if not use.rests and due > max(use.next_start, now):
+                use.next_start = due
+                self.changed.add(lane)
+
+    def are_used_elsewhere(self, lane: str) -> bool:
+        """Whether other crawls have requests in flight through exits towards this host."""
+        return any(other.in_flight for other in self.others.get(lane, []))
+
+    def is_holding(self, name: str) -> bool:
+        """Whether a lease uses the exit alone."""
+        return name in self.exits and self.exits[name].holder != 0
+
+    def _in_flight_elsewhere(self, lane: str, name: str) -> int:
+        return sum(other.in_flight.get(name, 0) for other in self.others.get(lane, []))
 
     def of(self, lane: str) -> ModelLaneExits:
         """The exits of a lane. Each new lane of a pool begins with the next exit."""
@@ -211,19 +273,20 @@ class ModelPools:
         return theirs - self.at_hand.get(pool.name, frozenset())
 
     def _pick(self, lane: str, now: float, latest: float) -> ModelUse | None:
-        pool, exits = self.pools[lane.partition(VIA)[2]], self.of(lane)
+        pool, exits = self.strict_pool(lane), self.of(lane)
         if kept := self._kept(pool, exits, now):
             if kept.exit in self._theirs(pool):
                 return None
-            if self.exit(kept.exit).holder:
+            if self._is_held(kept.exit):
                 kept.next_start = max(kept.next_start, now + BUSY_SECONDS)
                 return None
-            return kept if kept.is_free(pool) and kept.next_start <= latest else None
-        while use := self._first(pool, exits, now, latest):
+            is_free = kept.is_free(pool, others=self._in_flight_elsewhere(lane, kept.exit))
+            return kept if is_free and kept.next_start <= latest else None
+        while use := self._first(lane, pool, now, latest):
             found = self.exit(use.exit)
             if found.parked_until > max(now, use.next_start):
                 use.next_start, use.put_off = found.parked_until, "parked"
-            elif found.holder:
+            elif self._is_held(use.exit):
                 use.next_start, use.put_off = max(use.next_start, now + BUSY_SECONDS), "held"
             else:
                 if pool.sticky:
@@ -231,9 +294,12 @@ class ModelPools:
                 return use
         return None
 
+    def _is_held(self, name: str) -> bool:
+        return self.is_holding(name) or self.is_held_elsewhere(name)
+
     def start(self, lane: str, use: ModelUse, at: float, now: float, token: int) -> None:
         """A request goes out through the exit."""
-        pool, found, exits = self.pools[lane.partition(VIA)[2]], self.exit(use.exit), self.of(lane)
+        pool, found, exits = self.strict_pool(lane), self.exit(use.exit), self.of(lane)
         if not use.rests:
             exits.next_index = self.names[pool.name].index(use.exit) + 1
         if exits.starved_since and now >= exits.starved_since + pool.patience:
@@ -248,9 +314,10 @@ class ModelPools:
     def reserve(self, lane: str, name: str, start: float, *, missed: float, now: float) -> float:
         """Take the exit's next slot, not before `start`, or move its latest one if that was missed; gives its time. An
         exit that rests has no slots."""
-        pool, exits = self.pool_of(lane), self.of(lane)
-        if pool is None or name not in self.members[pool.name]:
+        exits = self.of(lane)
+        if self.pool_of(lane) is None or name not in self.members[lane.partition(VIA)[2]]:
             return start
+        pool = self.strict_pool(lane)
         use = exits.uses.setdefault(name, ModelUse(name))
         if not use.rests:
             is_latest = missed > 0 and abs(now - missed - (use.next_start - pool.interval)) < pool.interval / 2
@@ -335,11 +402,15 @@ class ModelPools:
                 exits.uses[name] = ModelUse(name)
         return [exits.uses[name] for name in members]
 
-    def _first(self, pool: Pool, exits: ModelLaneExits, now: float, latest: float) -> ModelUse | None:
+    def _first(self, lane: str, pool: Pool, now: float, latest: float) -> ModelUse | None:
         """The exit whose rest ended first; else the next one in the ring that is due; else the healthy exit that is due
         first."""
-        theirs = self._theirs(pool)
-        free = [use for use in self._uses(pool, exits) if use.is_free(pool) and use.exit not in theirs]
+        theirs, exits = self._theirs(pool), self.of(lane)
+        free = [
+            use
+            for use in self._uses(pool, exits)
+            if use.is_free(pool, others=self._in_flight_elsewhere(lane, use.exit)) and use.exit not in theirs
+        ]
         rested = [use for use in free if use.next_start <= now and use.rests]
         if rested:
             return min(rested, key=lambda use: use.next_start)

@@ -9,6 +9,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -24,6 +25,7 @@ from shoal.frontier.rules.constants import (
 from shoal.frontier.rules.dropped_keys import DROPPED, no_keys_to_know
 from shoal.frontier.rules.duties import DutyCall
 from shoal.frontier.rules.exits import check_exits
+from shoal.frontier.rules.hosts import Limits
 from shoal.frontier.rules.tasks import TOO_MANY_KINDS, losses_of_requeued, outcome_of
 from shoal.frontier.steady import SteadyTimes
 from shoal.model import (
@@ -55,18 +57,19 @@ from shoal.model import (
 )
 from shoal.testing.model import memory_views as views
 from shoal.testing.model.memory_control import apply, described, flaw_of, lacks_room, matching_dead, take_over
-from shoal.testing.model.memory_crawl import ModelCrawl, ModelTask
+from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
 from shoal.testing.model.memory_history import ModelDuty
+from shoal.testing.model.memory_hosts import ModelHosts, reclaim_from
 from shoal.testing.model.memory_lease import (
     Terms,
     ask_again,
     bring_back,
+    choose,
     finish,
     lend,
+    note_wish,
     pause_if_spent,
-    ready_lanes,
     reclaim_and_wake,
-    room,
     shares,
     stop_if_reached,
 )
@@ -88,7 +91,8 @@ class MemoryFrontier:
         self._clock = clock
         self._times = SteadyTimes(steady)
         self._monotonic = monotonic
-        self._crawls: dict[str, ModelCrawl] = shared._crawls if shared else {}
+        self._hosts: ModelHosts = shared._hosts if shared else ModelHosts()
+        self._crawls = self._hosts.crawls
         self._crawl_ages: Iterator[int] = shared._crawl_ages if shared else itertools.count(1)
         self._lane_ages: Iterator[int] = shared._lane_ages if shared else itertools.count(1)
         self._beats: dict[str, WorkerBeat] = shared._beats if shared else {}
@@ -106,6 +110,8 @@ class MemoryFrontier:
             one.state, one.feeding = crawl.state, crawl.feeding
             one.generation_began = now
             one.pools.take_over(crawl.pools, now)
+            one.pools.is_held_elsewhere = partial(self._hosts.is_held, one)
+            one.learnt_of = partial(self._hosts.learnt, one)
             self._crawls[crawl.id] = one
         return described(self._crawls[crawl.id])
 
@@ -137,7 +143,9 @@ class MemoryFrontier:
         self._crawl(crawl).set_feeding(feeder, seconds, makes_up=makes_up)
 
     async def delete_crawl(self, crawl: str, *, seconds: float = math.inf) -> bool:
-        self._crawls.pop(crawl, None)
+        if crawl in self._crawls:
+            self._hosts.keep(self._look(crawl))
+            del self._crawls[crawl]
         for name in [name for name, beat in self._beats.items() if beat.crawl == crawl]:
             del self._beats[name]
         return True
@@ -216,16 +224,7 @@ class MemoryFrontier:
             reclaim_and_wake(one)
             stop_if_reached(one)
             pause_if_spent(one)
-        able = [(one, lane) for one in ours for lane in ready_lanes(one, kinds)]
-        ready = [(one, lane) for one, lane in able if one.next_start(lane) <= one.now + horizon]
-        chosen = sorted(ready, key=lambda entry: (entry[0].starts_in(entry[1]), entry[1].age))[:limit]
-        rooms = [room(one, lane, terms) for one, lane in chosen]
-        leases: list[Lease] = []
-        for index, ((one, lane), count) in enumerate(zip(chosen, shares(rooms, limit), strict=True)):
-            if count:
-                leases += lend(one, lane, count, terms, is_first=index == 0)
-            if leases and leases[0].alone:
-                break
+        leases = self._lend(ours, limit, terms)
         for one in ours:
             one.pools.refresh(one.now)
             self._times.note(one.crawl.id, one.now, asked=asked)
@@ -239,6 +238,28 @@ class MemoryFrontier:
             epoch=sum(one.epoch for one in ours),
             finished=tuple(finished),
         )
+
+    def _lend(self, ours: Sequence[ModelCrawl], limit: int, terms: Terms) -> list[Lease]:
+        names = {one.crawl.id for one in ours}
+
+        def look(one: ModelCrawl, lane: ModelLane) -> Limits:
+            for name in self._hosts.with_requests(one, lane):
+                if name not in names:
+                    names.add(name)
+                    reclaim_from(self._crawl(name), seconds=terms.seconds)
+            return self._hosts.look(one, lane)
+
+        chosen, held = choose(ours, limit, terms, look=look)
+        leases: list[Lease] = []
+        counts = shares([grant.room(terms) for grant in chosen], limit)
+        for index, (grant, count) in enumerate(zip(chosen, counts, strict=True)):
+            if count:
+                leases += lend(grant, count, terms, is_first=index == 0)
+            if leases and leases[0].alone:
+                break
+        for grant in [*chosen, *held]:
+            note_wish(grant, is_served=len(leases) >= limit)
+        return leases
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
         for name in {lease.crawl for lease in leases} & self._crawls.keys():
@@ -326,11 +347,16 @@ class MemoryFrontier:
     async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT, missed: float = 0.0) -> float:  # noqa: A002 -- as the contract has it
         one = self._crawl(crawl)
         found = lane_of(one, lane)
-        start = found.reserved_start(missed, one.now)
+        limits = self._hosts.limits(one, found)
+        start = max(found.reserved_start(missed, one.now), limits.not_before)
         if found.has_pool:
+            one.pools.others.clear()
+            self._hosts.heed_exits(one, found)
             start = one.pools.reserve(lane, exit, start, missed=missed, now=one.now)
             one.pools.refresh(one.now)
-        found.start(start, one.now)
+        found.start(start, one.now, interval=limits.interval)
+        if not missed and not one.is_apart(found):
+            found.turn += 1.0 / one.weight
         return start - one.now
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:

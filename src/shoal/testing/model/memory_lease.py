@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from shoal.frontier.rules.constants import (
     FAR_SECONDS,
+    LOOK_AGAIN_SECONDS,
     MAX_ASK_AGAIN,
     MAX_BROUGHT_BACK,
+    MAX_LOOKS,
     MAX_RECLAIMED,
     MAX_WOKEN,
     MIN_ASK_AGAIN,
     TOKENS_PER_MILLISECOND,
 )
+from shoal.frontier.rules.hosts import Limits, turns_left, wants
 from shoal.frontier.rules.limits import reached
 from shoal.model import DIRECT, STAGE, CrawlState, Lease, TaskState
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
 from shoal.testing.model.memory_exits import ModelUse
+from shoal.testing.model.memory_hosts import is_held_back, only_one_per_host
 
 
 class Terms(NamedTuple):
@@ -79,16 +83,64 @@ def stop_if_reached(one: ModelCrawl) -> None:
         one.state, one.reason, one.finished = CrawlState.STOPPED, limit.why, one.wall
 
 
-def room(one: ModelCrawl, lane: ModelLane, terms: Terms) -> int:
-    """How many tasks the lane may start within the horizon."""
-    if _needs_opening(one, lane):
-        return 1
-    horizon = terms.horizon
-    most = min(len(one.waiting(lane, terms.kinds)), lane.cap - one.in_flight(lane))
-    count, start = 0, max(one.now, lane.next_start)
-    while count < most and start <= one.now + horizon:
-        count, start = count + 1, start + lane.interval
-    return count
+class Grant(NamedTuple):
+    """What a lane may do in this call, after what other crawls leave it."""
+
+    one: ModelCrawl
+    lane: ModelLane
+    limits: Limits
+    turns: int
+
+    def room(self, terms: Terms) -> int:
+        """How many tasks the lane may start within the horizon."""
+        one, lane, limits = self.one, self.lane, self.limits
+        if _needs_opening(one, lane):
+            return 1
+        most = min(len(one.waiting(lane, terms.kinds)), limits.cap - one.in_flight(lane) - limits.in_flight, self.turns)
+        count, start = 0, max(one.now, lane.next_start, limits.not_before)
+        while count < most and start <= one.now + terms.horizon:
+            count, start = count + 1, start + limits.interval
+        return count
+
+
+def choose(
+    ours: Sequence[ModelCrawl], limit: int, terms: Terms, *, look: Callable[[ModelCrawl, ModelLane], Limits]
+) -> tuple[list[Grant], list[Grant]]:
+    """The lanes that may start, longest-waiting first, and those that other crawls hold back. While there are some, the
+    next ones are looked at in their place, a few times."""
+    held: list[Grant] = []
+    for _ in range(MAX_LOOKS):
+        grants = _chosen(ours, limit, terms, [grant.lane for grant in held], look)
+        back = [
+            grant
+            for grant in grants
+            if not grant.one.is_apart(grant.lane)
+            and is_held_back(
+                grant.one, grant.lane, grant.limits, turns=grant.turns, latest=grant.one.now + terms.horizon
+            )
+        ]
+        held += back
+        if not back:
+            break
+    return [grant for grant in grants if grant not in held], held
+
+
+def _chosen(
+    ours: Sequence[ModelCrawl],
+    limit: int,
+    terms: Terms,
+    held: Sequence[ModelLane],
+    look: Callable[[ModelCrawl, ModelLane], Limits],
+) -> list[Grant]:
+    able = [(one, lane) for one in ours for lane in ready_lanes(one, terms.kinds) if lane not in held]
+    ready = [(one, lane) for one, lane in able if one.next_start(lane) <= one.now + terms.horizon]
+    first = sorted(ready, key=lambda entry: (entry[0].starts_in(entry[1]), entry[1].age))[:limit]
+    grants = []
+    for one, lane in only_one_per_host(first):
+        limits = look(one, lane)
+        turns = turns_left(lane.turn, weight=one.weight, limits=limits, horizon=terms.horizon, most=len(one.tasks))
+        grants.append(Grant(one, lane, limits, turns))
+    return grants
 
 
 def shares(rooms: Sequence[int], limit: int) -> list[int]:
@@ -101,13 +153,15 @@ def shares(rooms: Sequence[int], limit: int) -> list[int]:
     return shares
 
 
-def lend(one: ModelCrawl, lane: ModelLane, count: int, terms: Terms, *, is_first: bool) -> list[Lease]:
+def lend(grant: Grant, count: int, terms: Terms, *, is_first: bool) -> list[Lease]:
     """The lane's next tasks up to the first suspect, as far as its exits allow; or a suspect alone."""
+    one, lane, limits, _ = grant
+    lane.next_start = max(lane.next_start, limits.not_before)
     tasks = one.waiting(lane, terms.kinds)[:count]
     last = next((index for index, task in enumerate(tasks) if task.is_suspect), len(tasks))
     tasks = tasks[:1] if last == 0 and is_first else tasks[:last]
     if not lane.has_pool:
-        return [_lend(one, task, terms) for task in tasks]
+        return [_lend(one, task, terms, limits) for task in tasks]
     if one.pools.gives_up(lane.name, one.now):
         one.give_up(lane, terms.kinds)
         return []
@@ -117,12 +171,23 @@ def lend(one: ModelCrawl, lane: ModelLane, count: int, terms: Terms, *, is_first
         use = one.pools.pick(lane.name, one.now, latest) if lane.next_start <= latest else None
         if use is None:
             break
-        leases.append(_lend(one, task, terms, use))
+        leases.append(_lend(one, task, terms, limits, use))
+    if tasks and not leases and one.pools.are_used_elsewhere(lane.name):
+        lane.next_start = max(lane.next_start, one.now + LOOK_AGAIN_SECONDS)
     one.pools.changed.add(lane.name)
     return leases
 
 
-def _lend(one: ModelCrawl, task: ModelTask, terms: Terms, use: ModelUse | None = None) -> Lease:
+def note_wish(grant: Grant, *, is_served: bool) -> None:
+    """Until when the lane wants a start slot and its limits count, after this call."""
+    one, lane = grant.one, grant.lane
+    if not one.is_apart(lane):
+        lane.wants_until, lane.heeded_until = wants(
+            len(one.waiting(lane)), lane.next_start, is_served=is_served, now=one.now
+        )
+
+
+def _lend(one: ModelCrawl, task: ModelTask, terms: Terms, limits: Limits, use: ModelUse | None = None) -> Lease:
     lane, start = task.lane, max(one.now, task.lane.next_start)
     one.last_token = max(one.last_token + 1, int(one.now * 1000) * TOKENS_PER_MILLISECOND)
     task.state, task.at, task.token, task.worker = (
@@ -140,8 +205,10 @@ def _lend(one: ModelCrawl, task: ModelTask, terms: Terms, use: ModelUse | None =
     opens_lane = _needs_opening(one, lane)
     if opens_lane:
         lane.opener = task.token
-    lane.start(start, one.now)
-    pool = one.pools.pool_of(lane.name) if use else None
+    lane.start(start, one.now, interval=limits.interval)
+    if not one.is_apart(lane):
+        lane.turn += 1.0 / one.weight
+    pool = one.pools.strict_pool(lane.name) if use else None
     return Lease(
         crawl=one.crawl.id,
         task=task.task,
@@ -150,8 +217,8 @@ def _lend(one: ModelCrawl, task: ModelTask, terms: Terms, use: ModelUse | None =
         free_retries=task.free_retries,
         exit=task.exit,
         wait=start - one.now,
-        interval=lane.interval,
-        base_interval=lane.base_interval,
+        interval=lane.interval if opens_lane else limits.interval,
+        base_interval=lane.base_interval if opens_lane else limits.base_interval,
         exit_interval=pool.interval if pool else 0.0,
         opens_lane=opens_lane,
         rules_version=lane.rules_version if lane.rules_until > one.now else 0,

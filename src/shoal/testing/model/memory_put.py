@@ -57,5 +57,9 @@ def lane_of(one: ModelCrawl, name: str) -> ModelLane:
         interval, cap = first_pace(one.crawl.interval, one.crawl.cap, pool)
         if STAGE in name:
             interval, cap = 0.0, STAGE_CAP
-        one.lanes[name] = ModelLane(name, next(one.lane_ages), one.now, interval, interval, cap)
+        lane = ModelLane(name, next(one.lane_ages), one.now, interval, interval, cap)
+        learnt = one.learnt_of(name) if one.crawl.searches and STAGE not in name else None
+        if learnt is not None:
+            lane.interval = learnt
+        one.lanes[name] = lane
     return one.lanes[name]

@@ -125,7 +125,7 @@ class ControlPromises(FrontierCase):
         assert (await take(frontier)).finished == (CRAWL,)
 
     async def test_crawls_do_not_see_each_other(self, frontier: Frontier) -> None:
-        await frontier.open_crawl(Crawl(id="other", spider="s", interval=5.0))
+        await frontier.open_crawl(Crawl(id="other", spider="s", interval=5.0, pace_scope="crawl"))
         await frontier.put(CRAWL, [make_task(1)])
         assert (await frontier.put("other", [make_task(1), make_task(2)])).new == 2
         await frontier.update_lane("other", "a.test", LaneUpdate(rest_seconds=99.0, rules=b"x", rules_seconds=9.0))
@@ -140,7 +140,7 @@ class ControlPromises(FrontierCase):
     async def test_one_call_can_lease_from_several_crawls(self, frontier: Frontier) -> None:
         await frontier.open_crawl(Crawl(id="other", spider="s", interval=0.0))
         await frontier.put(CRAWL, [make_task(number) for number in range(50)])
-        await frontier.put("other", [make_task(1)])
+        await frontier.put("other", [make_task(1, "b.test")])
         batch = await frontier.lease([CRAWL, "other", CRAWL], 8, worker="w", seconds=60.0, horizon=0.0)
         assert sorted(lease.crawl for lease in batch.leases) == [CRAWL] * 7 + ["other"]
         report = await frontier.settle([Done(lease=lease) for lease in batch.leases])
@@ -153,7 +153,7 @@ class ControlPromises(FrontierCase):
         await frontier.open_crawl(Crawl(id="other", spider="s", interval=0.0))
         await frontier.put("other", [make_task(1)])
         await frontier.put(CRAWL, [make_task(1), make_task(2)])
-        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(rest_seconds=99.0, rules=b"x", rules_seconds=9.0))
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=99.0, rules=b"x", rules_seconds=9.0))
         await frontier.put(CRAWL, [make_task(3, "b.test")], rejected={"scope": 1}, samples=[("scope", "https://x/")])
         lease = await take_one(frontier)
         epoch = (await frontier.progress(CRAWL)).epoch

@@ -264,7 +264,7 @@ class KindPromises(FrontierCase):
     async def test_kinds_of_two_crawls_are_apart(self, frontier: Frontier) -> None:
         await frontier.open_crawl(Crawl(id="other", spider="s", interval=0.0))
         await frontier.put(CRAWL, [page(1), make_task(2)])
-        await frontier.put("other", [make_task(1), page(3, kind="eu")])
+        await frontier.put("other", [make_task(1, "b.test"), page(3, lane="b.test", kind="eu")])
         batch = await frontier.lease([CRAWL, "other"], 9, worker="w", seconds=60.0, horizon=0.0, kinds=(BROWSER, "eu"))
         assert sorted((lease.crawl, lease.task.key) for lease in batch.leases) == [(CRAWL, 1), ("other", 3)]
         await frontier.delete_crawl(CRAWL)

@@ -109,7 +109,7 @@ class LandingPromises(FrontierCase):
 
     async def test_only_leases_of_the_crawls_of_the_call_land(self, frontier: Frontier) -> None:
         await frontier.open_crawl(Crawl(id="other", spider="s", interval=0.0, cap=1))
-        await frontier.put("other", [make_task(1), make_task(2)])
+        await frontier.put("other", [make_task(1, "b.test"), make_task(2, "b.test")])
         ask = partial(frontier.lease, worker="w1", seconds=LEASE_SECONDS, horizon=0.0)
         (lease,) = (await ask(["other"], 10)).leases
         await frontier.put(CRAWL, [make_task(1)])

@@ -82,7 +82,7 @@ class LifePromises(FrontierCase):
         self, frontier: Frontier, second: Frontier
     ) -> None:
         await put_many(frontier, MANY)
-        await frontier.update_lane(CRAWL, LANES[0], LaneUpdate(rest_seconds=600.0, why="busy"))
+        await frontier.update_lane(CRAWL, LANES[0], LaneUpdate(interval=600.0, why="busy"))
         await frontier.delete_crawl(CRAWL, seconds=0.0)
         await second.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100))
         assert await second.half_deleted() == []

@@ -222,7 +222,7 @@ class LostPromises(FrontierCase):
         await frontier.put(CRAWL, [make_task(1), make_task(2)])
         held = await take(frontier)
         await make_suspect(frontier, held.leases[0])
-        await frontier.put(OTHER, [make_task(1), make_task(2)])
+        await frontier.put(OTHER, [make_task(1, "b.test"), make_task(2, "b.test")])
         lent = []
         for _ in range(3):
             batch = await frontier.lease([OTHER, CRAWL], 10, worker="w1", seconds=LEASE_SECONDS, horizon=0.0)
