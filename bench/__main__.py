@@ -38,12 +38,13 @@ CASES: dict[str, str] = {
     "O": "bench.cases.pipes",
     "P": "bench.cases.sinks",
     "Q": "bench.cases.rendering",
+    "R": "bench.cases.many_crawls",
 }
 
 
 # A quick run has two lanes of cases at the same time, one for each of two cores. Cases in one lane may use the same
 # folders. The last group mostly waits, so that all of it runs at once.
-QUICK_LANES = (("A", "B", "C", "N", "O", "P", "L"), ("E", "F", "H", "J", "K", "Q", "DGIM"))
+QUICK_LANES = (("A", "B", "C", "N", "O", "P", "L", "R"), ("E", "F", "H", "J", "K", "Q", "DGIM"))
 STOPPED = (-signal.SIGINT, -signal.SIGTERM)
 
 

@@ -23,7 +23,7 @@ from metrics_page import metrics_page
 from shoal.cli.main import COMMANDS, shoal
 from shoal.exits.refusals import FAILURES, REFUSALS
 from shoal.fetch.base import REDIRECTS, FaultKind
-from shoal.policy import politeness
+from shoal.policy import pace_search, politeness
 from shoal.policy.retries import FAULTS, RETRIED_STATUSES, Verdict
 from shoal.serve.openapi import document
 from shoal.serve.operation_table import OPERATIONS
@@ -173,6 +173,9 @@ def reasons_page() -> str:
         'With `pace = "adaptive"`, the default. Each change holds for all workers and is made once, however many '
         "answers call for it; see [how the pace holds](../explanation/pace.md).",
         table(("an answer that", "makes the interval between starts"), _paces()),
+        "## What a search does",
+        'With `pace = "search"`, at paces between `rate` and `max_rate`; slower ones are adaptive.',
+        table(("what is seen at one interval", "makes the pace of the host"), _searched_paces()),
     ]
     return page(parts)
 
@@ -201,6 +204,34 @@ def _outcomes() -> list[tuple[str, str]]:
         ("`redirect_loop`", "dead: " + REASONS["redirect_loop"]),
         ("`internal`", "dead: a fault of shoal's own; please report it"),
         ("a status or fault below", "dead: it came back until the attempts were used up"),
+    ]
+
+
+def _searched_paces() -> list[tuple[str, str]]:
+    search = pace_search
+    holds = f"{search.FIRST_HOLD:g} s, {search.LONGER:g} times as long each time, at most {search.LONGEST_HOLD:g} s"
+    return [
+        (
+            f"answers as fast as usual, over {search.LOOK_SECONDS:g} s and {search.LOOK_ANSWERS} answers of the fleet,"
+            f" of which a worker needs its share, {search.FEWEST_ANSWERS} to {search.ENOUGH_ANSWERS}",
+            f"{search.COARSE:g} times as fast, {search.FINE:g} times near a known knee",
+        ),
+        (
+            f"at half of the ranks, answers that take {search.RISEN:g} times as long as usual and"
+            f" {search.RISEN_SECONDS * 1000:g} ms more, or {search.RISEN_OF_FEW:g} times where a worker has seen fewer"
+            f" than {search.ENOUGH_ANSWERS}; {search.FAILED_SHARE:.0%} more failures than usual; one 429, 509 or 529",
+            f"{search.BELOW:g} times the last one that went well; without one {1 / search.EASE:.2f} times as fast, and"
+            f" {1 / search.EASE_AGAIN:.2f} times where that did not help",
+        ),
+        ("a knee at about the same pace as before", f"stay as it is for {holds}"),
+        (
+            f"slow answers after {search.MOST_EASED} slow-downs in a row, or for {search.STALE_SECONDS:g} s",
+            "go on from there: they are what is usual now",
+        ),
+        (
+            f"fewer than {search.PACED_SHARE:.0%} of the requests waited for their start slots",
+            "no faster: something else limits the host",
+        ),
     ]
 
 

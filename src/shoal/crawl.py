@@ -68,7 +68,7 @@ from shoal.processes.traces import Traces, wants_traces
 from shoal.processes.worker import Worker
 from shoal.processes.worker_parts import Shared, WorkerParts
 from shoal.processes.writer import rule_of
-from shoal.setting_values import parse_duration
+from shoal.results.retention import Retention
 from shoal.settings import (
     ARCHIVE_VARIABLE,
     CONFIG_FILE,
@@ -520,7 +520,7 @@ def _upkeep(
         coordinator.keep_history(),
         coordinator.feeder.make_up(),
         listener.listen(crawl),
-        coordinator.tidy(store, retention=parse_duration(record_of(crawl).settings.retention)),
+        Retention(store, record_of(crawl).settings, spider=crawl.spider, say=coordinator.say).run(),
         coordinator.mark_gone(store),
     ]
 

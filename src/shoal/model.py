@@ -426,13 +426,28 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         return self.left == 0 and not self.feeding
 
 
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What another crawl does to a lane that shares its host with it, by what holds the lane back most: "rest" (it was
+    asked to wait, for `seconds` more), "rules" (it fetches robots.txt), "cap" (requests in flight leave no room),
+    "pace" (it is slower), "turn" (it waits for start slots as well). `more`: so many other crawls do the same.
+
+    `interval` is the longest of all crawls whose limits count; so many other crawls take `turns` with the lane."""
+
+    crawl: str
+    by: Literal["rest", "rules", "cap", "pace", "turn"]
+    interval: float = 0.0
+    seconds: float = 0.0
+    more: int = 0
+    turns: int = 0
+
+
 class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One lane as people see it. `starts_in` is seconds until it may start a task; `exits_rest`: because every exit of
     its pool is quarantined or parked; `waits_for_exit`: because no exit of its pool is due before that.
 
     `base_interval` is the pace to which an adaptive `interval` returns. An update rests it for `rests_for` more
     seconds. `why` it rests or goes slower than that pace, and `pace_why` that pace is not the crawl's, are as the
-    updates said; empty: it does neither, or no reason was given."""
+    updates said; empty: it does neither, or no reason was given. `held`: what other crawls do to it; None: nothing."""
 
     lane: str
     waiting: int
@@ -448,6 +463,7 @@ class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
     rests_for: float = 0.0
     why: str = ""
     pace_why: str = ""
+    held: Held | None = None
 
 
 class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -560,7 +576,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     before that. `most` is how many requests it had on their way at once since its last sign. `figures` are those of
     its work on this crawl, `cores` those that its machine lets it use, 0 where that is not known. `kinds` are those of
     the tasks that it does. `code` is the digest of the spider's code that it has loaded, empty where that is not
-    known."""
+    known. `offers`: how many exits of its machine it offers, by POOL@MACHINE."""
 
     worker: str
     crawl: str
@@ -583,6 +599,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     cores: int = 0
     kinds: tuple[str, ...] = (HTTP,)
     code: str = ""
+    offers: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Duty(NamedTuple):

@@ -147,6 +147,28 @@ def check_revisits(revisit: str, bounds: str) -> None:
         raise SettingError(f"revisit {revisit!r} does not lie within revisit_bounds {bounds!r}: change one of the two")
 
 
+def check_search(pace: str, *, rate: str, max_rate: str) -> None:
+    """Refuse a search for a host's pace that has no end, or nowhere to begin."""
+    if pace != "search":
+        if max_rate:
+            raise SettingError(
+                f'max_rate {max_rate!r} is only for pace = "search": write that, or set max_rate to an empty text'
+            )
+        return
+    if not max_rate:
+        raise SettingError('pace = "search" needs max_rate, the most that a host may be asked, as max_rate = "50/s"')
+    if (first := parse_rate(rate)) == 0:
+        raise SettingError('pace = "search" begins at `rate` and cannot begin at "unlimited": write it as 1/s')
+    try:
+        fastest = parse_rate(max_rate)
+    except SettingError as error:
+        raise SettingError(f"max_{error}") from None
+    if fastest == 0 or fastest >= first:
+        raise SettingError(
+            f"max_rate {max_rate!r} is no end for a search that begins at rate {rate!r}: write a faster one, as 50/s"
+        )
+
+
 def check_kind(kind: object, *, what: str = "kind") -> None:
     """Refuse what cannot be the name of a kind of tasks."""
     if not isinstance(kind, str) or _KIND.fullmatch(kind) is None:

@@ -23,6 +23,7 @@ from shoal.setting_values import (
     check_kind,
     check_networks,
     check_revisits,
+    check_search,
     parse_deadline,
     parse_duration,
     parse_machines,
@@ -125,8 +126,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     rate: Annotated[str, _help('starts per host for the whole fleet: "4/s", "30/m", "unlimited"')] = "1/s"
     per_host: Annotated[Positive, _help("requests in flight to one host, for the whole fleet")] = 8
     pace: Annotated[
-        Literal["fixed", "adaptive"], _help("adaptive: slower when a host struggles, back to `rate` slowly")
+        Literal["fixed", "adaptive", "search"],
+        _help(
+            "adaptive: slower when a host struggles, back to `rate` slowly; search: also faster than `rate`, up to"
+            " `max_rate`, as long as a host answers as fast as before"
+        ),
     ] = "adaptive"
+    max_rate: Annotated[
+        str, _help('the most that `pace = "search"` asks of one host, for the whole fleet: "50/s"; empty: no search')
+    ] = ""
     concurrency: Annotated[
         Positive, _help("requests that a worker has on their way at once, over all crawls that it works on")
     ] = 32
@@ -395,7 +403,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str, _help('how long an item stays as it was last written, such as "1h"; empty: every write counts')
     ] = ""
     keep_versions: Annotated[bool, _help("keep every version of an item")] = False
+    versions_retention: Annotated[
+        str, _help('how long kept versions stay after they were replaced, such as "365d"; empty: for ever')
+    ] = ""
     retention: Annotated[str, _help('how long lines of the fetch log are kept, such as "90d"; empty: for ever')] = ""
+    retention_archive: Annotated[
+        str,
+        _help(
+            "the archive (a folder, s3://bucket/prefix, gs://…, az://…) to which old weeks of the fetch log are moved"
+            " as Parquet, instead of being dropped"
+        ),
+    ] = ""
     store_connections: Annotated[Positive, _help("connections of one worker to a database server")] = 2
     worker_max_pages: Annotated[
         Count, _help("pages after which a worker process retires and a new one takes its place; 0: never")
@@ -441,6 +459,11 @@ def resolve(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Resolved:
     values = Settings(**merged)
     check_dedup(values.dedup, ttl=parse_duration(values.dedup_ttl))
     check_revisits(values.revisit, values.revisit_bounds)
+    if values.retention_archive and not parse_duration(values.retention):
+        raise SettingError(
+            'retention_archive has what `retention` drops: also set how long the log is kept, such as "90d"'
+        )
+    check_search(values.pace, rate=values.rate, max_rate=values.max_rate)
     if values.merge == "fill" and parse_duration(values.freshness):
         raise SettingError('freshness keeps out the pages that merge = "fill" waits for: use one of the two')
     return Resolved(values, origins)
@@ -481,7 +504,16 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "revisit_bounds": parse_revisit_bounds,
 }
 _DURATIONS: Final = frozenset(
-    {"crawl_ttl", "dedup_ttl", "exit_patience", "freshness", "known_ttl", "retention", "worker_max_seconds"}
+    {
+        "crawl_ttl",
+        "dedup_ttl",
+        "exit_patience",
+        "freshness",
+        "known_ttl",
+        "retention",
+        "versions_retention",
+        "worker_max_seconds",
+    }
 )
 # Numbers that people may write with a unit.
 _WITH_UNIT: dict[str, Callable[[str], float]] = {"max_bytes": parse_size, "max_seconds": parse_duration}

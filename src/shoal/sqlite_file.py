@@ -29,7 +29,7 @@ STATEMENT_ROWS = 128
 # and is no faster: in a file with two writers SQLite empties it at every change of hands.
 CACHE_BYTES = 2560 * 1024
 # The version of each part's tables. Raised with a migration from the version before.
-VERSIONS = MappingProxyType({"frontier": 10, "store": 7, "segments": 1})
+VERSIONS = MappingProxyType({"frontier": 10, "store": 8, "segments": 1})
 
 # Statements that lead from one version to the next, or a function that chooses them by the tables it finds.
 Migration = str | Callable[[sqlite3.Connection], str]

@@ -8,6 +8,7 @@ import pytest
 
 from shoal.store.postgres.store import PostgresStore
 from shoal.testing.contract.store.view_promises import ViewPromises
+from shoal.testing.contract.store.week_promises import WeekPromises
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.store_contract import Reopen, StoreContract, reopening
 
@@ -15,7 +16,7 @@ EMPTY = r"""
 DO $$ DECLARE view record; made record; BEGIN
     IF to_regclass('shoal.items') IS NOT NULL THEN
         DELETE FROM shoal.items; DELETE FROM shoal.item_versions; DELETE FROM shoal.fetches;
-        DELETE FROM shoal.outbox; DELETE FROM shoal.sinks;
+        DELETE FROM shoal.outbox; DELETE FROM shoal.sinks; DELETE FROM shoal.log_parts;
         FOR view IN SELECT * FROM shoal.item_views LOOP
             EXECUTE format('DROP %s shoal.%I CASCADE', CASE WHEN view.is_table THEN 'TABLE' ELSE 'VIEW' END, view.name);
         END LOOP;
@@ -27,7 +28,7 @@ DO $$ DECLARE view record; made record; BEGIN
 END $$"""
 
 
-class TestPostgresStore(StoreContract, ViewPromises):
+class TestPostgresStore(StoreContract, ViewPromises, WeekPromises):
     @pytest.fixture
     async def reopen(self, postgres: PostgresServer) -> AsyncIterator[Reopen]:
         # Emptied, not made anew for each test: that takes ten times as long.

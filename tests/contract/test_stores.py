@@ -20,12 +20,13 @@ from shoal.testing.contract.store.gone_promises import GonePromises
 from shoal.testing.contract.store.read_promises import ReadPromises
 from shoal.testing.contract.store.rule_promises import RulePromises
 from shoal.testing.contract.store.view_promises import ViewPromises
+from shoal.testing.contract.store.week_promises import WeekPromises
 from shoal.testing.contract.store.write_promises import WritePromises
 from shoal.testing.fakes import MemoryStore
 from shoal.testing.store_contract import Reopen, StoreContract, everything, fetch, files_no_larger_than, item, reopening
 
 
-class TestSqliteStore(StoreContract, ViewPromises):
+class TestSqliteStore(StoreContract, ViewPromises, WeekPromises):
     @pytest.fixture
     async def reopen(self, tmp_path: Path) -> AsyncIterator[Reopen]:
         async with reopening(lambda: SqliteStore.open(tmp_path / "shoal.db")) as reopen:

@@ -133,6 +133,10 @@ def test_a_store_that_is_made_ready_or_tidied(crawl: str) -> None:
         "store": "shoal.db",
         "retention_seconds": 604_800.0,
         "dropped": 0,
+        "moved": 0,
+        "archive": None,
+        "versions_seconds": 0.0,
+        "versions_dropped": 0,
     }
 
 

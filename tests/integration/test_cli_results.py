@@ -161,6 +161,10 @@ def test_a_store_is_made_ready_and_tidied(results: float, tmp_path: Path) -> Non
     assert run("store", "tidy", "--retention", "7d") == "1 log line dropped from shoal.db\n"
     (tmp_path / "shoal.toml").write_text('retention = "1d"\n')
     assert run("store", "tidy") == "0 log lines dropped from shoal.db\n"
+    assert run("store", "tidy", "--versions-retention", "7d").splitlines() == [
+        "0 log lines dropped from shoal.db",
+        "0 versions of items dropped from shoal.db",
+    ]
     assert "there is no other.db here" in run("store", "tidy", "--store", "other.db", code=2)
 
 

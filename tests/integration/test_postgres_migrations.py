@@ -43,10 +43,10 @@ async def test_two_schemas_of_one_database_do_not_see_each_other(postgres: Postg
 
 async def test_a_schema_of_a_newer_shoal_is_refused(new_store: Open, postgres: PostgresServer, database: str) -> None:
     await new_store()
-    postgres.call("UPDATE shoal.schema_version SET version = 7", database=database)
+    postgres.call("UPDATE shoal.schema_version SET version = 8", database=database)
     error = await refusal(postgres.url(database))
     assert isinstance(error, StorageError)
-    assert f"is of a newer shoal (version 7, this one knows {len(STEPS)}): upgrade shoal" in str(error)
+    assert f"is of a newer shoal (version 8, this one knows {len(STEPS)}): upgrade shoal" in str(error)
 
 
 async def test_a_schema_of_the_first_version_keeps_its_lines_and_takes_new_ones(

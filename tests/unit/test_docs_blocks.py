@@ -21,10 +21,11 @@ from docs_pages import PAGES, ROOT, Block, blocks, command_lines, is_generated, 
 from shoal import Spider
 from shoal.crawl import settings_of
 from shoal.exits.configuration import load_pools
+from shoal.exits.offered import load_own_exits
 from shoal.processes.alerts.alert_config import load_alerts
 from shoal.processes.schedules.schedule_config import load_schedules
 from shoal.processes.sources import check_start
-from shoal.settings import file_layer, resolve
+from shoal.settings import EXITS_VARIABLE, file_layer, resolve
 
 # Languages that a test runs, reads or draws; text is what a command before it has printed.
 RUN = {"sh", "python", "toml", "yaml", "json", "sql", "text", "mermaid"}
@@ -61,7 +62,13 @@ def test_spiders_in_the_documents_have_settings_that_exist() -> None:
     assert number >= 5
 
 
-def test_the_command_line_takes_every_call_of_shoal_in_the_documents() -> None:
+def test_the_command_line_takes_every_call_of_shoal_in_the_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # --exits looks into its file at once, and tells worker processes of it.
+    (tmp_path / "exits.toml").write_text('[exits.own]\nurls = ["10.0.0.9:3128"]\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(EXITS_VARIABLE, "")
     checked, refused = 0, []
     for path in PAGES:
         for line in [line for block in blocks(path) for line in command_lines(block)]:
@@ -126,7 +133,7 @@ def test_data_in_the_documents_can_be_read(tmp_path: Path) -> None:
     config, checked = tmp_path / "shoal.toml", 0
     for place, block in [(name_of(path), block) for path in PAGES for block in blocks(path)]:
         if block.language == "toml":
-            config.write_text(block.text, encoding="utf-8")
+            config.write_text(re.sub(r"bind:[^\"]+", "bind:127.0.0.1", block.text), encoding="utf-8")
             read_config(config, place)
         elif block.language == "yaml":
             assert isinstance(yaml.safe_load(block.text), dict), place
@@ -142,6 +149,9 @@ def read_config(config: Path, place: str) -> None:
     for name in set(re.findall(r"(?:file|password_file) = \"([\w.-]+)\"", config.read_text(encoding="utf-8"))):
         (config.parent / name).write_text("http://10.0.0.9:3128\n", encoding="utf-8")
     environ = dict.fromkeys(names, "https://user:word@10.0.0.8:3128/")
+    if "[exits." in config.read_text(encoding="utf-8"):
+        assert load_own_exits(config, environ).specs
+        return
     origin, values = file_layer(config)
     resolve([(origin, values)])
     pools = load_pools(config, environ=environ)

@@ -68,7 +68,19 @@ def test_where_a_crawl_lives_is_no_setting_of_it() -> None:
         ({"concurrency": 0}, r">= 1"),
         ({"max_depth": "many"}, r"\(here\): expected `int`, got 'many'$"),
         ({"max_failures": 0.5}, r"max_failures '0.5' is not understood: write a share such as 50%"),
-        ({"pace": "quick"}, r"setting 'pace' \(here\): expected 'fixed' or 'adaptive', got 'quick'"),
+        ({"pace": "quick"}, r"setting 'pace' \(here\): expected 'fixed' or 'adaptive' or 'search', got 'quick'"),
+        (
+            {"pace": "search"},
+            r'pace = "search" needs max_rate, the most that a host may be asked, as max_rate = "50/s"',
+        ),
+        ({"pace": "search", "max_rate": "1/s"}, r"max_rate '1/s' is no end for a search that begins at rate '1/s'"),
+        ({"pace": "search", "max_rate": "unlimited"}, r"max_rate 'unlimited' is no end"),
+        ({"pace": "search", "max_rate": "quick"}, r"^max_rate 'quick' is not understood: write it as 4/s"),
+        ({"pace": "search", "max_rate": "9/s", "rate": "unlimited"}, r'cannot begin at "unlimited": write it as 1/s'),
+        (
+            {"max_rate": "9/s"},
+            r"max_rate '9/s' is only for pace = \"search\": write that, or set max_rate to an empty text",
+        ),
         ({"cookies": {"a": "b"}}, r"setting 'cookies' \(here\): expected 'worker' or 'fleet' or 'off', got"),
         ({"same_page": ["slash"]}, r"expected 'trailing_slash' or 'index', got \['slash'\]"),
         ({"obey_robots": "perhaps"}, r"setting 'obey_robots'"),
@@ -231,7 +243,7 @@ def test_a_spiders_own_attributes_are_left_alone() -> None:
         page = 1
         denied = 3
         max_per_hour = 5
-        max_rate = 3
+        max_speed = 3
         min_pages = 1
         max_price = 9.5
         _raet = "4/s"

@@ -69,6 +69,13 @@ class Archive(Protocol):
     async def crawls(self) -> list[str]:
         """The crawls that have captures."""
 
+    async def write_log(self, name: str, octets: bytes) -> None:
+        """Keep a file of log lines under its name, log/…, in place of one that has it. It is stored, whole, when this
+        returns."""
+
+    async def read_log(self, name: str) -> bytes:
+        """The bytes of such a file as they are stored. Raises StorageError when it is missing."""
+
     async def delete_crawl(self, crawl: str, *, counts_only: bool = False) -> Removal:
         """Remove the captures of a crawl, and the bodies that no other crawl needs; `counts_only`: only tell what that
         would be. Reads the captures of all crawls. One that ended half way is gone on with by the next.

@@ -3,6 +3,7 @@
     shoal-archive.json                         marks a folder or bucket as an archive; the version of its format
     bodies/ab/SHA256.zst                       a body, under the hash of its bytes: once however often it was fetched
     captures/CRAWL/TIME-HASH.jsonl.zst         the captures of one written batch, a JSON object per line
+    log/week=MONDAY/NAME.parquet               lines of the fetch log, which are no longer in their store
 
 Bodies are written before the captures that name them, and an object is whole or absent: a put of the library is one
 request, or in a folder a file of another name and a rename. Names follow from the content: a write that is repeated
@@ -47,6 +48,7 @@ LISTED_AT_ONCE = 1000
 IN_USE_SECONDS = 3600.0
 _NAMED_BY = "%Y%m%dT%H%M%S.%f"
 
+_LOG_NAME = re.compile(r"log/week=[0-9-]+/\w+\.parquet", re.ASCII)
 _STATUS = re.compile(r"status code: (\d\d\d)")
 # Refusals that pass by themselves: too early, too many, too slow.
 _PASSING = frozenset({408, 425, 429})
@@ -122,6 +124,15 @@ class ObjectArchive:
         """The crawls that have captures."""
         found = await self._run(obstore.list_with_delimiter, self._place.objects, "captures")
         return sorted(unquote(prefix.rpartition("/")[2]) for prefix in found["common_prefixes"])
+
+    async def write_log(self, name: str, octets: bytes) -> None:
+        """Keep a file of log lines."""
+        await self._run(self._check_in_place)
+        await self._run(self._put, _log_name(name), octets)
+
+    async def read_log(self, name: str) -> bytes:
+        """The bytes of a file of log lines."""
+        return await self._run(self._get_log, _log_name(name))
 
     async def delete_crawl(self, crawl: str, *, counts_only: bool = False) -> Removal:
         """The bodies first: as long as its captures are there, the next call knows which ones are left."""
@@ -269,6 +280,12 @@ class ObjectArchive:
         except zstandard.ZstdError as error:
             raise StorageError(f"{name} in {self._place.shown} is damaged: {error}") from None
 
+    def _get_log(self, name: str) -> bytes:
+        try:
+            return self._get(name)
+        except FileNotFoundError:
+            raise StorageError(f"{name} is not in the archive in {self._place.shown}") from None
+
     def _size(self, name: str) -> int:
         """The size of an object in bytes; -1 when there is none."""
         try:
@@ -313,6 +330,12 @@ def _bodies_of(captures: Iterable[Capture]) -> set[bytes]:
     """What these captures name, as digests: there may be millions."""
     names = (name for capture in captures for name in (capture.content_hash, capture.screenshot) if name)
     return {bytes.fromhex(name) for name in names}
+
+
+def _log_name(name: str) -> str:
+    if not _LOG_NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name for a file of the log: log/week=MONDAY/NAME.parquet is one")
+    return name
 
 
 def _body_name(content_hash: str) -> str:

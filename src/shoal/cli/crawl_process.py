@@ -146,6 +146,10 @@ async def work(job: Job, screen: Screen) -> Summary:
     beside = _dashboard(screen.say) if job.dashboard else contextlib.nullcontext
     check_start(job.spider, stays=job.stay or has_frontier(job.places))
     check_targets(job.output)
+    if job.settings.retention_archive:
+        from shoal.results.log_files import check_log_archive
+
+        await check_log_archive(job.settings, store=job.places.store)
     compiled(job.skip_stored)
     # A mistake in them is refused before anything begins.
     job = replace(job, alerts=load_alerts(Path(CONFIG_FILE)))

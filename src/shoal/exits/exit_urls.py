@@ -17,6 +17,8 @@ _PROVIDER_FORM: Final = re.compile(r"([^\s:/@]+):(\d+)(?::([^\s:]+):(\S+))?")
 _HOST: Final = re.compile(r"[\w.-]+|[0-9a-f:.]+")
 _EXAMPLE: Final = "http://user:password@host:3128, socks5://host:1080, or a URL with {url} in it"
 
+_BIND_EXAMPLE: Final = f"{BIND}192.0.2.7, with an address of this machine"
+
 
 def exits_in(pool: str, given: Table, source: Source) -> tuple[ExitConfig, ...]:
     """The proxies and gateways of a pool, each once, in the order they were written."""
@@ -29,7 +31,8 @@ def exits_in(pool: str, given: Table, source: Source) -> tuple[ExitConfig, ...]:
     for where, entry in written.items():
         url, host = _written(entry)
         if not url:
-            source.fail(f"{where} is not an exit ({host}): write {_EXAMPLE}")
+            example = _BIND_EXAMPLE if entry.startswith(BIND) else _EXAMPLE
+            source.fail(f"{where} is not an exit ({host}): write {example}")
         urls.setdefault(url, host)
     exits = zip(_distinct(f"{pool}/{host}" for host in urls.values()), urls, strict=True)
     return tuple(

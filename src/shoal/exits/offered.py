@@ -14,7 +14,8 @@ import msgspec
 
 from shoal.errors import SettingError
 from shoal.exits.configuration import PoolSpec, pools_in
-from shoal.exits.pool_tables import EXITS, read_toml
+from shoal.exits.machines import name_on
+from shoal.exits.pool_tables import ACCOUNTS, EXITS, PROXIES, read_toml
 from shoal.exits.pools import pool_of
 from shoal.exits.regions import check_region, pool_of_region, regional_kind, tagged_pools
 from shoal.fetch.exit_config import ExitConfig
@@ -23,6 +24,7 @@ from shoal.model import REGION, Pool
 from shoal.settings import EXITS_VARIABLE, Settings
 
 MACHINE: Final = "machine"
+_COMMON_NAMES: Final = frozenset({"localhost", "(none)", ""})
 _MACHINE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -60,7 +62,7 @@ class OwnExits(msgspec.Struct, frozen=True):
                     " the table, or the pool into the crawl's shoal.toml"
                 )
                 continue
-            exits = {f"{name}/{config.name.partition('/')[2]}@{self.machine}": config for config in spec.exits}
+            exits = {name_on(self.machine, f"{name}/{config.name.partition('/')[2]}"): config for config in spec.exits}
             configs |= {key: msgspec.structs.replace(config, name=key) for key, config in exits.items()}
             before = offers.get(name) or msgspec.structs.replace(pool_of(spec, settings=settings), name=name, exits=())
             offers[name] = msgspec.structs.replace(before, exits=tuple(dict.fromkeys((*before.exits, *exits))))
@@ -86,11 +88,14 @@ def own_exits(environ: Mapping[str, str] = os.environ) -> OwnExits:
 def load_own_exits(path: Path, environ: Mapping[str, str] = os.environ) -> OwnExits:
     """The exits in a file. An address that this machine does not have is refused with those that it has."""
     if not path.is_file():
-        raise SettingError(f"there is no file {path}: --exits names a file with the exits of this machine")
+        # An exit itself is not shown: it may have a password.
+        is_exit = re.search(r"@|:/|:\d", str(path))
+        missing = "--exits wants a file" if is_exit else f"there is no file {path}"
+        raise SettingError(f"{missing}: write {MACHINE} = … and [{EXITS}.NAME] with the exits of this machine into it")
     table = read_toml(path)
-    machine = table.pop(MACHINE, socket.gethostname())
-    if not isinstance(machine, str) or not _MACHINE_NAME.fullmatch(machine):
-        raise SettingError(f"{path}: {MACHINE} is the name of this machine, such as fra-1, and not {machine!r}")
+    machine = _machine(path, table.pop(MACHINE, None))
+    if foreign := next((name for name in (PROXIES, ACCOUNTS) if name in table), None):
+        raise SettingError(f"{path}: [{foreign}.NAME] belongs in shoal.toml; exits of this machine are [{EXITS}.NAME]")
     if unknown := next((name for name in table if name != EXITS), None):
         raise SettingError(f"{path}: {unknown!r} has no meaning here: write {MACHINE} = … and [{EXITS}.NAME]")
     specs = tuple(pools_in(table, path, environ, groups=(EXITS,)).values())
@@ -98,6 +103,16 @@ def load_own_exits(path: Path, environ: Mapping[str, str] = os.environ) -> OwnEx
         raise SettingError(f"{path} names no exits: write [{EXITS}.NAME] with urls = […], and region = … if wanted")
     _check(path, specs)
     return OwnExits(machine, specs)
+
+
+def _machine(path: Path, written: object) -> str:
+    """The name of this machine: as written, else its host name."""
+    name = socket.gethostname() if written is None else written
+    if written is None and str(name).partition(".")[0] in _COMMON_NAMES:
+        raise SettingError(f"{path}: this machine is called {name}, as many are: write {MACHINE} = … at the top")
+    if not isinstance(name, str) or not _MACHINE_NAME.fullmatch(name):
+        raise SettingError(f"{path}: {MACHINE} is the name of this machine, such as fra-1, and not {name!r}")
+    return name
 
 
 def _check(path: Path, specs: tuple[PoolSpec, ...]) -> None:

@@ -32,8 +32,8 @@ from shoal.journey.start_notes import StartNotes
 from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Retry, Task
 from shoal.page import Page, TurnedAway
+from shoal.policy.moods import Moods
 from shoal.policy.notes import RAISED, NoteNames
-from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, plan
 from shoal.policy.revisit_times import RevisitRule
 from shoal.policy.stop_limits import SPIDER
@@ -104,7 +104,7 @@ class Journey:
         )
         self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
         self._repeats = Repeats(settings.max_equal_pages)
-        self._moods = Moods(adaptive=settings.pace == "adaptive")
+        self._moods = Moods.of(settings)
         self.stop = ""
         self._counts_bytes = settings.max_bytes > 0
         self.failing = FailingHandlers(settings.stop_after_failures)
@@ -185,7 +185,8 @@ class Journey:
         refused = passage.refused_by_answer(answer, verdict)
         if refused is not None:
             return self._unreached(refused.result, refused.outcome, answer)
-        update = self._moods.after(lease, verdict, passage.host_latency(answer))
+        delay = self._crawl_delay(lease) if self._moods.search else 0.0
+        update = self._moods.after(lease, verdict, passage.host_latency(answer), crawl_delay=delay)
         if verdict.action == "retry" or isinstance(answer, Fault):
             return _reported(self._failed(lease, verdict, answer, update), passage)
         if answer.status == UNCHANGED and asked.last is not None:
@@ -195,6 +196,13 @@ class Journey:
             return self._records.failed(ended.result, ended.outcome, answer)
         finished = self._records.with_page(ended, answer, headers=passage.kept_headers(answer))
         return _reported(as_archived(finished) if asked.is_archived else finished, passage)
+
+    def _crawl_delay(self, lease: Lease) -> float | None:
+        """The seconds between requests that the host's rules ask for; None: this worker does not know the rules."""
+        if not self._needs_rules:
+            return 0.0
+        robots = self._lane_rules.cached(lease.task.lane)
+        return None if robots is None else robots.crawl_delay or 0.0
 
     def _not_modified(self, lease: Lease, last: FetchRow, response: Response, update: LaneUpdate | None) -> Finished:
         """The page is as it was at its last visit: no handler runs, and its items are there."""

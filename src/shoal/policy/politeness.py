@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final
 
 import msgspec
 
 from shoal.error_text import several
-from shoal.frontier.rules.constants import SHORT_REST
-from shoal.frontier.rules.tasks import lent_at
-from shoal.model import LaneUpdate, Lease
+from shoal.model import LaneUpdate
 from shoal.policy.retries import Verdict
 
 # Slots are lent a hundredth further apart than the rate allows: a busy machine or network delays some starts,
@@ -31,7 +28,6 @@ SPEED_UP_AT_MOST: Final = 0.75
 SLOW_RATIO: Final = 3.0  # an answer this many times slower than usual is a sign
 SLOW_FLOOR: Final = 1.0  # but not below this many seconds
 AVERAGE_WEIGHT: Final = 0.1
-MAX_LANES: Final = 10_000
 SLOW_ANSWERS: Final = "its answers take much longer than usual"
 
 
@@ -105,49 +101,3 @@ def _slower(interval: float, times: float, base_interval: float) -> float:
 
 def _changed(interval: float, new: float, *, why: str = "") -> LaneUpdate | None:
     return LaneUpdate(interval=new, if_interval=interval, why=why) if new != interval else None
-
-
-class Moods:
-    """The moods of the lanes a worker serves, the least recently served forgotten first."""
-
-    def __init__(self, *, adaptive: bool, size: int = MAX_LANES) -> None:
-        self._adaptive = adaptive
-        self._size = size
-        self._moods: OrderedDict[str, LaneMood] = OrderedDict()
-
-    def after(self, lease: Lease, verdict: Verdict, elapsed: float) -> LaneUpdate | None:
-        """How this response changes the pace of its lane; None: not at all, as always with a fixed pace."""
-        mood = self._of(lease.task.lane)
-        mood.note(refused=verdict.slows)
-        if not self._adaptive:
-            return None
-        update = after_response(
-            mood, verdict, latency=elapsed, interval=lease.interval, base_interval=lease.base_interval
-        )
-        if update is None or not verdict.slows:
-            return update
-        return msgspec.structs.replace(update, started=_started(lease))
-
-    def resting(self, lease: Lease, update: LaneUpdate | None, rest: LaneUpdate | None) -> LaneUpdate | None:
-        """The update of a refusal, with the rest that the host asks for. A short rest that a lone refusal asks for is
-        that of its page: the host goes on to answer the others."""
-        asked = None if rest is None else rest.rest_seconds
-        if asked is None or (asked <= SHORT_REST and not self._of(lease.task.lane).is_troubled):
-            return update
-        why = "" if rest is None else rest.why
-        return msgspec.structs.replace(update or LaneUpdate(), rest_seconds=asked, started=_started(lease), why=why)
-
-    def _of(self, lane: str) -> LaneMood:
-        mood = self._moods.get(lane)
-        if mood is None:
-            mood = self._moods[lane] = LaneMood()
-            if len(self._moods) > self._size:
-                self._moods.popitem(last=False)
-        else:
-            self._moods.move_to_end(lane)
-        return mood
-
-
-def _started(lease: Lease) -> float:
-    """The start slot of the lease's request, on the frontier's clock."""
-    return lent_at(lease.token) + lease.wait

@@ -10,11 +10,20 @@ import msgspec
 from shoal.exits.troubles import LOGIN_FAILED, LOGIN_REFUSED
 from shoal.fetch.descriptors import FEWER_PAGES, is_shortage
 from shoal.frontier.rules.constants import SAME_INTERVAL
-from shoal.model import VIA, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
+from shoal.model import VIA, Crawl, CrawlState, Held, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
+from shoal.processes.other_crawls import held_line, named
 from shoal.processes.outages import is_outage
 from shoal.processes.served_kinds import unserved, unserved_line
-from shoal.processes.stats import describe_interval, exits_back, pool_of, seconds_left, spent_budget, with_exits
+from shoal.processes.stats import (
+    describe_interval,
+    exits_back,
+    pool_of,
+    seconds_left,
+    spent_budget,
+    with_exits,
+    with_others,
+)
 
 BUSY_SHARE: Final = 0.7
 LOADED: Final = 0.85
@@ -62,7 +71,7 @@ def bound_of(look: Look) -> str:
         return "workers: none is at work"
     lacking = unserved(progress, workers)
     if lacking and sum(one.waiting for one in lacking) == progress.left:
-        return f"workers: {unserved_line(lacking, look.crawl)}"
+        return f"workers: {unserved_line(lacking, look.crawl, workers)}"
     if look.quiet_seconds > QUIET_SECONDS:
         return _quiet(look)
     if outage := _trouble(workers, is_outage) or _silent(workers) or _trouble(workers, _is_lacking):
@@ -117,7 +126,10 @@ def _rest(look: Look) -> str:
     resting = [lane for lane in waiting if lane.starts_in > max(2.0, 2 * _longest_interval(lane, crawl))]
     if waiting and len(resting) == len(waiting):
         first = min(resting, key=lambda lane: lane.starts_in)
-        why = f": {first.why}" if first.rests_for > 0 and first.why else ""
+        why = first.why if first.rests_for > 0 else ""
+        if first.held is not None and first.held.by == "rest":
+            why = f"the host asked {named(first.held)} to wait"
+        why = f": {why}" if why else ""
         return _no_exit(first, look) or f"every host rests; {first.lane} for {first.starts_in:.0f} s more{why}"
     slow = paced_lane(waiting, crawl)
     return _no_exit(slow, look) if slow is not None else ""
@@ -125,7 +137,7 @@ def _rest(look: Look) -> str:
 
 def _longest_interval(lane: LaneStatus, crawl: Crawl) -> float:
     pool = pool_of(lane, crawl)
-    return max(lane.interval, pool.interval if pool else 0.0)
+    return max(with_others(lane).interval, pool.interval if pool else 0.0)
 
 
 def _no_exit(lane: LaneStatus, look: Look) -> str:
@@ -157,17 +169,30 @@ def _pace(look: Look) -> str:
     crawl, lane = look.crawl, paced_lane(look.lanes, look.crawl)
     if lane is None or lane.starts_in <= 0:
         return ""
+    if lane.held is not None and lane.held.by != "turn":
+        return _held(lane, lane.held)
     pool = pool_of(lane, crawl)
     if lane.waits_for_exit and pool is not None:
         return _exit_pace(lane, pool)
     if not lane.interval:
         return ""
-    pace, asked = f"politeness: {lane.lane} at {describe_interval(lane.interval)}", _asked(lane, crawl)
+    turns = f", in turns with {named(lane.held)}" if lane.held is not None else ""
+    pace, asked = f"politeness: {lane.lane} at {describe_interval(lane.interval)}{turns}", _asked(lane, crawl)
     if lane.interval > lane.base_interval + SAME_INTERVAL:
         return f"{pace}, slower than asked for: its answers call for that (overload, time-outs or slow answers)"
+    if lane.interval < lane.base_interval - SAME_INTERVAL:
+        return f"{pace}, found by its search{f': {lane.why}' if lane.why else ''}"
     if is_repaced(lane, crawl):
         return f"{pace}, {_origin(look, lane, asked)}"
     return f"{pace}{asked.change}"
+
+
+def _held(lane: LaneStatus, held: Held) -> str:
+    """The other crawl that holds the lane back."""
+    if held.by == "pace":
+        return f"politeness: {lane.lane} at {describe_interval(held.interval)}, the pace of {named(held)}"
+    line = f"{lane.lane}: {held_line(held)}"
+    return f"pages in hand: {line}; --per-host of each changes it" if held.by == "cap" else line
 
 
 def _exit_pace(lane: LaneStatus, pool: Pool) -> str:
@@ -211,7 +236,13 @@ def _answers(look: Look) -> str:
         return "the answers of the sites, or this machine: --concurrency and --workers change it"
     if progress.delayed and progress.delayed == progress.left:
         return "visits that are due later" if progress.visits else "retries that wait for their time"
-    full = next((lane for lane in look.lanes if lane.waiting and 0 < lane.cap <= lane.in_flight), None)
+    full = next((lane for lane in look.lanes if lane.waiting and _is_full(lane)), None)
     if full is None:
         return "the sites' answers"
+    if full.held is not None and full.in_flight < full.cap:
+        return _held(full, full.held)
     return f"pages in hand: {full.lane} has {full.in_flight} of {full.cap}; --per-host changes it"
+
+
+def _is_full(lane: LaneStatus) -> bool:
+    return 0 < lane.cap <= lane.in_flight or (lane.held is not None and lane.held.by == "cap")

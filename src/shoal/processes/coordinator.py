@@ -28,7 +28,6 @@ from shoal.store.base import Store
 
 WATCH_SECONDS = 0.4
 A_WEEK = 7 * 86_400.0
-TIDY_SECONDS = 3600.0
 LAST_POINT_SECONDS = 2.0
 
 T = TypeVar("T")
@@ -80,12 +79,6 @@ class Coordinator:
         while True:
             self._show(await self.look())
             await asyncio.sleep(WATCH_SECONDS)
-
-    async def tidy(self, store: Store, *, retention: float) -> None:
-        """Drop old lines of the fetch log, at once and then every hour, until cancelled."""
-        while retention > 0:
-            await until_reachable(lambda: store.tidy(retention=retention), say=self.say)
-            await asyncio.sleep(TIDY_SECONDS)
 
     async def mark_gone(self, store: Store) -> None:
         """Mark the items that are gone from their pages, again and again, until cancelled."""

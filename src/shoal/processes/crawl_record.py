@@ -12,7 +12,6 @@ import msgspec
 from shoal.errors import StorageBroken, UsageError
 from shoal.exits.configuration import PoolSpec
 from shoal.exits.pools import default_pool, pool_of, usable_pools
-from shoal.frontier.rules.priorities import effective_weight
 from shoal.key_forms import KEY_RULES
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.policy.politeness import lent_interval
@@ -109,10 +108,9 @@ def code_known(crawl: Crawl) -> SpiderCode:
 
 
 def with_priority(crawl: Crawl, priority: int) -> Crawl:
-    """The crawl with another priority: also its weight at hosts that it shares follows."""
+    """The crawl with another priority. It counts at hosts that it shares, too."""
     record = msgspec.structs.replace(record_of(crawl), priority=priority)
-    weight = effective_weight(record.settings.weight, priority)
-    return msgspec.structs.replace(crawl, settings=msgspec.to_builtins(record), weight=weight)
+    return msgspec.structs.replace(crawl, settings=msgspec.to_builtins(record))
 
 
 def _priority(settings: Settings, former: Crawl | None) -> int:
@@ -205,6 +203,7 @@ def describe_crawl(
         id=crawl_id,
         spider=spider_name(type(spider)),
         interval=lent_interval(parse_rate(settings.rate)),
+        searches=settings.pace == "search",
         cap=settings.per_host,
         needs_rules=settings.obey_robots,
         budgets=Budgets(
@@ -218,7 +217,7 @@ def describe_crawl(
         dedup=settings.dedup,
         dedup_ttl=parse_duration(settings.dedup_ttl),
         pace_scope=settings.pace_scope,
-        weight=effective_weight(settings.weight, record.priority),
+        weight=settings.weight,
         pools=tuple(pool_of(spec, settings=settings) for spec in usable_pools(pools, spider).values()),
         limits=limits_of(settings, now=time.time(), former=former),
     )

@@ -61,11 +61,12 @@ def _shown(kinds: Mapping[str, int], workers: Sequence[WorkerBeat]) -> list[Kind
     return [KindShown(kind, waiting, sum(kind in beat.kinds for beat in workers)) for kind, waiting in kinds.items()]
 
 
-def unserved_line(kinds: Sequence[KindShown], crawl: Crawl) -> str:
-    """Says that nobody does these kinds, and which command would."""
+def unserved_line(kinds: Sequence[KindShown], crawl: Crawl, workers: Iterable[WorkerBeat] = ()) -> str:
+    """Says that nobody does these kinds, and which command would. `workers` are those at work."""
     spider = crawl.settings.get("spider") or "FILE"
     if regional := [one for one in kinds if region_of(one.kind)]:
-        return _unoffered_line(regional, spider)
+        offered = dict.fromkeys(region_of(kind) for worker in workers for kind in worker.kinds if region_of(kind))
+        return _unoffered_line(regional, spider, offered=sorted(offered))
     waiting = sum(one.waiting for one in kinds)
     names = " and ".join(one.kind for one in kinds)
     verb, which = ("waits", "that kind") if waiting == 1 else ("wait", "such tasks")
@@ -73,14 +74,18 @@ def unserved_line(kinds: Sequence[KindShown], crawl: Crawl) -> str:
     return f"{several(waiting, 'task')} of the kind {names} {verb}, and no worker does {which}: `{started}` does"
 
 
-def _unoffered_line(kinds: Sequence[KindShown], spider: str) -> str:
-    """Says that nobody offers exits of these regions, or that those who do have no workers of the kind."""
+def _unoffered_line(kinds: Sequence[KindShown], spider: str, *, offered: Sequence[str]) -> str:
+    """Says that nobody offers exits of these regions, or that those who do have no workers of the kind. `offered`: the
+    regions that there are."""
     waiting = sum(one.waiting for one in kinds)
     regions = " and ".join(dict.fromkeys(region_of(one.kind) for one in kinds))
     others = ",".join(dict.fromkeys(plain_kind(one.kind) for one in kinds if plain_kind(one.kind) != HTTP))
     started = f"shoal worker {spider} --exits FILE{f' --kinds {others}' if others else ''}"
     verb = "waits" if waiting == 1 else "wait"
+    who = f"no worker of the kind {others.replace(',', ' or ')}" if others else "no worker"
+    is_there = any(region_of(one.kind) in offered for one in kinds)
+    only = f", only in {', '.join(offered)}" if offered and not is_there else ""
     return (
-        f"{several(waiting, 'task')} {verb} for the region {regions}, and no worker offers an exit there: `{started}`"
+        f"{several(waiting, 'task')} {verb} for the region {regions}, and {who} offers an exit there{only}: `{started}`"
         f" does, where FILE has an exit of that region"
     )

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from shoal.errors import ServerUnreachable, StorageError
+from shoal.exits.machines import told
 from shoal.exits.troubles import MOST_LINES
 from shoal.model import WorkerBeat
 from shoal.processes.machine import this_machine, usable_cores
@@ -58,6 +59,7 @@ class SignsOfLife:
         self._frontier = parts.frontier
         self._kinds = parts.kinds
         self._code = parts.code
+        self._offers = told(parts.offers)
         self._clock = parts.clock
         self._monotonic = parts.monotonic
         self._reach = reach
@@ -125,4 +127,5 @@ class SignsOfLife:
             cores=usable_cores(),
             kinds=self._kinds,
             code=self._code,
+            offers=self._offers,
         )

@@ -201,9 +201,16 @@ def pool_of(lane: LaneStatus, crawl: Crawl) -> Pool | None:
     return next((pool for pool in crawl.pools if via and pool.name == name), None)
 
 
+def with_others(lane: LaneStatus) -> LaneStatus:
+    """The lane with the interval that other crawls leave to it, if all of them have the same weight."""
+    if lane.held is None:
+        return lane
+    return msgspec.structs.replace(lane, interval=max(lane.interval, lane.held.interval) * (1 + lane.held.turns))
+
+
 def with_exits(lane: LaneStatus, crawl: Crawl) -> LaneStatus:
-    """The lane with the interval that its exits together allow it at best."""
-    pool = pool_of(lane, crawl)
+    """The lane with the interval that its exits together, and other crawls, allow it at best."""
+    pool, lane = pool_of(lane, crawl), with_others(lane)
     if pool is None or not pool.exits or pool.interval / len(pool.exits) <= lane.interval:
         return lane
     return msgspec.structs.replace(lane, interval=pool.interval / len(pool.exits))

@@ -14,7 +14,7 @@ from shoal.model import STAGE, VIA, Crawl
 from shoal.processes.crawl_record import has_store_server, record_of
 from shoal.processes.crawl_survey import LANES_READ, Measured, Survey
 from shoal.processes.crew import Member
-from shoal.processes.stats import pool_of
+from shoal.processes.stats import pool_of, with_others
 from shoal.settings import Settings
 
 # From this share on a thing counts as saturated; a worker is loaded up to this share.
@@ -96,7 +96,7 @@ def _allowed(survey: Survey, fetch_seconds: float) -> tuple[float, float]:
     number. More lanes than were read allow more than is known."""
     pace = exits = 0.0
     # Pages that wait for a later stage are fetched already: their lane has no pace, and is no host.
-    busy = [lane for lane in survey.lanes if (lane.waiting or lane.in_flight) and STAGE not in lane.lane]
+    busy = [with_others(lane) for lane in survey.lanes if (lane.waiting or lane.in_flight) and STAGE not in lane.lane]
     for lane in busy:
         if lane.starts_in > 2 * lane.interval + REST_SECONDS:
             continue

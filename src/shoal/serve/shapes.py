@@ -282,11 +282,23 @@ class ExitShown(Shape, frozen=True, kw_only=True):
     cost: float
     state: ExitHealth
     rests_for: float
+    machine: Annotated[str, msgspec.Meta(description="that alone has it; empty: every worker has it")] = ""
+    offered: Annotated[bool, msgspec.Meta(description="false: no worker of its machine is at work")] = True
+
+
+class OfferShown(Shape, frozen=True, kw_only=True):
+    """What a machine offers to a pool: how many exits, and how many workers there use them."""
+
+    machine: str
+    pool: str
+    exits: int
+    workers: int
 
 
 class Exits(Shape, frozen=True, kw_only=True):
     exits: list[ExitShown]
     next: str | None = None
+    offers: list[OfferShown] = []
 
 
 class ItemsWanted(Page, frozen=True, kw_only=True):

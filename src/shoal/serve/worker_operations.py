@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from shoal.exits.figures import health_of
+from shoal.exits.machines import is_offered, machine_of, name_on, offers_of
 from shoal.model import ExitStatus
 from shoal.processes.crawl_record import code_known
-from shoal.processes.crew import Member, Presence, crew_of
+from shoal.processes.crew import Member, Presence, at_work, crew_of
 from shoal.processes.spider_code import SpiderCode, others
 from shoal.serve.operations import Call
 from shoal.serve.paging import cursor, position
-from shoal.serve.shapes import Exits, ExitShown, History, Workers, WorkerShown
+from shoal.serve.shapes import Exits, ExitShown, History, OfferShown, Workers, WorkerShown
 
 MOST_EXITS = 100_000
 
@@ -59,11 +62,19 @@ async def list_exits(call: Call) -> Exits:
     skip = 0 if call.query.after is None else max(0, min(position(call.query.after, int), MOST_EXITS))
     async with call.looking() as (frontier, crawl):
         found = (await frontier.exits(crawl.id, limit=skip + limit + 1))[skip:]
-    return Exits(exits=[_exit(one) for one in found[:limit]], next=cursor(skip + limit) if len(found) > limit else None)
+        offers = offers_of(await at_work(crawl.id, frontier=frontier))
+    now = {name_on(one.machine, one.pool) for one in offers}
+    return Exits(
+        exits=[_exit(one, machine_of(one, crawl.pools), now) for one in found[:limit]],
+        next=cursor(skip + limit) if len(found) > limit else None,
+        offers=[OfferShown(**one._asdict()) for one in offers],
+    )
 
 
-def _exit(one: ExitStatus) -> ExitShown:
+def _exit(one: ExitStatus, machine: str, now: Collection[str]) -> ExitShown:
     return ExitShown(
+        machine=machine,
+        offered=is_offered(one, machine, now),
         exit=one.exit,
         host=one.lane,
         requests=one.requests,

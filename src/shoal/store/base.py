@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -189,6 +189,44 @@ def like_pattern(text: str) -> str:
     return f"%{text}%"
 
 
+class LogPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of one week, to be written as one file. A part that a process died over is given again under its name, with
+    the lines that are there now: also with none. `begun_in`: the archive in which it was begun, if that is another."""
+
+    name: str
+    week: str  # its Monday
+    lines: list[FetchRow]
+    begun_in: str = ""
+
+
+class MovedPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of log lines, which are no longer in the store."""
+
+    week: str
+    archive: str
+    name: str
+    lines: int
+    moved_at: float
+
+
+Put = Callable[[LogPart], Awaitable[None]]
+
+
+class LogWeeks(Protocol):
+    """The weeks of a store's log. They begin on Monday, UTC."""
+
+    def move(self, *, retention: float, archive: str, put: Put) -> AsyncIterator[int]:
+        """Give the lines of the weeks that ended over `retention` seconds ago to `put`, oldest week first, in bounded
+        parts, and drop each part when `put` has returned; each step gives how many lines went. `archive` is where `put`
+        writes, for people.
+
+        No line is lost or written under two names, wherever a process dies. While one process moves a store's log,
+        others that ask move nothing."""
+
+    async def moved(self) -> list[MovedPart]:
+        """What was moved so far, by week and time."""
+
+
 class Store(Protocol):
     @property
     def wants_hashes(self) -> bool:
@@ -201,6 +239,10 @@ class Store(Protocol):
     @property
     def views(self) -> Views:
         """The items in columns of their own. A store without SQL tables of its own refuses, and says what does it."""
+
+    @property
+    def log_weeks(self) -> LogWeeks:
+        """Old weeks of the log, moved elsewhere before they are dropped. A store whose log is files already refuses."""
 
     async def write(
         self,
@@ -278,6 +320,10 @@ class Store(Protocol):
 
     async def tidy(self, *, retention: float) -> int:
         """Drop log lines older than `retention` seconds, in bounded steps; gives how many lines or partitions."""
+
+    async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
+        """Drop kept contents of the spider's items, or of all, that were replaced over `retention` seconds ago, in
+        bounded steps; gives how many. What an item was at any moment since then stays known; its content stays."""
 
     async def query(self, sql: str, *, limit: int) -> QueryAnswer:
         """Run one statement that only reads, on the store's own tables. A store without SQL says so."""

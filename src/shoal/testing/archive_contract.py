@@ -195,6 +195,26 @@ class ArchiveContract:
             await archive.body(hashlib.sha256(b"never written").hexdigest())
         with pytest.raises(StorageError, match="is not in the archive"):
             await archive.captures("captures/books-1/never.jsonl.zst")
+        with pytest.raises(StorageError, match="is not in the archive"):
+            await archive.read_log("log/week=2026-03-02/never.parquet")
+
+    async def test_files_of_the_log_are_kept_beside_the_pages(self, archive: Archive, reopen: Reopen) -> None:
+        name = "log/week=2026-03-02/0123456789abcdef.parquet"
+        await archive.write([raw_page()])
+        await archive.write_log(name, b"former content")
+        octets = ODD_BODIES["already compressed, 10 MB"]
+        await archive.write_log(name, octets)
+        assert await (await reopen()).read_log(name) == octets
+        assert await archive.crawls() == ["books-1"]
+        await archive.delete_crawl("books-1")
+        assert await archive.read_log(name) == octets
+
+    @pytest.mark.parametrize("name", ["", "log", "captures/x/y", "log/../bodies/x", "/log/x", "log/week/"])
+    async def test_a_file_of_the_log_goes_nowhere_else(self, archive: Archive, name: str) -> None:
+        with pytest.raises(UsageError, match="no name for a file of the log"):
+            await archive.write_log(name, b"x")
+        with pytest.raises(UsageError, match="no name for a file of the log"):
+            await archive.read_log(name)
 
 
 async def write_for_ever(url: str) -> None:

@@ -192,6 +192,17 @@ class MemoryStore:
                 del self.log[name], self.lines[name]
         return gone
 
+    async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
+        before, kept = time.time() - retention, dict(self.kept)
+        for (owner, key, number), one in kept.items():
+            newer = [other.changed_at for (*name, other_number), other in kept.items()
+                     if name == [owner, key] and other_number > number]  # fmt: skip
+            item = self._folded[owner, key]
+            newer += [item.changed_at] if item.version > number else []
+            if spider in (None, owner) and one.changed_at < before and any(at < before for at in newer):
+                del self.kept[owner, key, number]
+        return len(kept) - len(self.kept)
+
     async def query(self, sql: str, *, limit: int) -> QueryAnswer:
         raise UsageError("a store in memory takes no statements")
 

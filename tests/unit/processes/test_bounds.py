@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.fetch.descriptors import FEWER_PAGES, trouble_of_shortage
-from shoal.model import Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
+from shoal.model import Crawl, CrawlState, Held, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
 from shoal.processes.bounds import Look, bound_of
 
@@ -181,3 +181,36 @@ def test_a_kind_that_no_worker_does_is_named_with_the_command() -> None:
     assert "`shoal worker books.py --kinds http` does" in bound(
         crawl=crawl, progress=plain, workers=[worker(kinds=("browser",))]
     )
+
+
+@pytest.mark.parametrize(
+    ("held", "line"),
+    [
+        (Held(crawl="n-1", by="turn", interval=ASKED, turns=1), "politeness: a.test at 1/s, in turns with n-1; --rate"),
+        (
+            Held(crawl="n-1", by="turn", interval=ASKED, turns=3, more=2),
+            "politeness: a.test at 1/s, in turns with n-1 and 2 other crawls; --rate changes it",
+        ),
+        (
+            Held(crawl="n-1", by="pace", interval=lent_interval(4.0)),
+            "politeness: a.test at 15/m, the pace of n-1",
+        ),
+        (Held(crawl="n-1", by="rules"), "a.test: n-1 fetches its robots.txt"),
+        (
+            Held(crawl="n-1", by="cap"),
+            "pages in hand: a.test: with those of n-1 it has as many requests in flight as it may; --per-host of each",
+        ),
+    ],
+)
+def test_a_host_that_waits_for_another_crawl_names_it(held: Held, line: str) -> None:
+    assert bound(lane(held=held)).startswith(line)
+
+
+def test_a_rest_that_another_crawl_was_asked_for_names_it() -> None:
+    held = Held(crawl="n-1", by="rest", seconds=90.0)
+    assert bound(lane(starts_in=90.0, held=held)).endswith("a.test for 90 s more: the host asked n-1 to wait")
+
+
+def test_a_host_at_the_slow_pace_of_another_crawl_does_not_rest() -> None:
+    held = Held(crawl="n-1", by="pace", interval=lent_interval(60.0))
+    assert bound(lane(starts_in=50.0, held=held)) == "politeness: a.test at 1/m, the pace of n-1"

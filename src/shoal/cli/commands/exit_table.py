@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -13,9 +13,13 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.errors import UsageError
 from shoal.exits.figures import EndedRequests, clock_time, earnings_of, health_of, host_of, money, pool_of
+from shoal.exits.machines import is_offered, machine_of, name_on, offers_of
+from shoal.exits.regions import region_of
+from shoal.model import REGION
 
 if TYPE_CHECKING:
     from shoal.exits.figures import Earnings
+    from shoal.exits.machines import MachineOffer
     from shoal.model import Crawl, ExitStatus, Progress
     from shoal.processes.opening import Places
 
@@ -25,11 +29,14 @@ EARNINGS_COLUMNS = (
     "host", "pool", "exits", "requests", "success", "blocks", "failures", "cost", "per 1,000 good",
 )  # fmt: skip
 EXIT_COLUMNS = (
-    "exit", "pool", "host", "requests", "in flight", "success", "blocks", "failures", "latency", "bytes", "cost",
-    "health",
+    "exit", "pool", "machine", "host", "requests", "in flight", "success", "blocks", "failures", "latency", "bytes",
+    "cost", "health",
 )  # fmt: skip
-# The columns that a narrow terminal leaves out, in this order. The pool is part of an exit's name.
-SPARE_COLUMNS = ("pool", "in flight", "bytes", "latency", "cost", "failures", "blocks")
+NO_POOLS = "it has no pools, every request is direct"
+NOT_OFFERED = ", not offered now"
+OFFER_COLUMNS = ("machine", "offers to", "exits", "workers")
+# The columns that a narrow terminal leaves out, in this order. Pool and machine are parts of an exit's name.
+SPARE_COLUMNS = ("pool", "machine", "in flight", "bytes", "latency", "cost", "failures", "blocks")
 SPARE_EARNINGS = ("cost", "per 1,000 good", "exits", "failures", "blocks")
 # The orders of the rows; the exits that people look for come first.
 ORDERS: dict[str, Callable[[ExitStatus], Any]] = {
@@ -67,45 +74,79 @@ async def _exits(
     name: str | None, *, places: Places, host: str | None, pool: str | None, sort: str, as_json: bool
 ) -> None:
     from shoal.cli.which import chosen_crawl
+    from shoal.processes.crew import at_work
 
     async with chosen_crawl(places, name) as (frontier, crawl):
-        _check_pool(crawl, pool)
         found = await frontier.exits(crawl.id, limit=ROWS_READ)
         progress = await frontier.progress(crawl.id)
+        offers = offers_of(await at_work(crawl.id, frontier=frontier))
+    _check_pool(crawl, pool, regions=[*(one.pool for one in offers), *(pool_of(one.lane) for one in found)])
     rows = _chosen(found, host=host, pool=pool)
     earnings = earnings_of(rows)
     rows.sort(key=ORDERS[sort])
-    screen = Screen()
+    screen, shown = (
+        Screen(),
+        Shown(crawl, progress, rows, earnings, [one for one in offers if pool in (None, one.pool)]),
+    )
     if found and not rows and not as_json:
         screen.say(
             f"{crawl.id}: no exit was used for this --host and --pool; without these options all exits are shown"
         )
     elif as_json:
-        screen.json(document(crawl, progress, rows, earnings))
+        screen.json(document(shown))
     else:
-        _show(crawl, progress, rows, earnings, screen)
+        _show(shown, screen)
 
 
-def document(
-    crawl: Crawl, progress: Progress, rows: Sequence[ExitStatus], earnings: Sequence[Earnings]
-) -> dict[str, Any]:
+class Shown(NamedTuple):
+    """What is shown of a crawl: its exits by host, the figures of its pools, what machines offer now."""
+
+    crawl: Crawl
+    progress: Progress
+    rows: Sequence[ExitStatus]
+    earnings: Sequence[Earnings]
+    offers: Sequence[MachineOffer]
+
+    def machine_of(self, one: ExitStatus) -> str:
+        """The machine of an exit; empty: every worker has it."""
+        return machine_of(one, self.crawl.pools)
+
+    def is_offered(self, one: ExitStatus) -> bool:
+        """Whether there is a worker that can use the exit."""
+        now = [name_on(offer.machine, offer.pool) for offer in self.offers]
+        return is_offered(one, self.machine_of(one), now)
+
+    def is_missed(self, one: ExitStatus) -> bool:
+        """Whether a crawl that goes on has no worker that can use the exit."""
+        return self.progress.left > 0 and not self.is_offered(one)
+
+    def region_of(self, pool: str) -> str:
+        """The region of a pool; empty: none."""
+        if pool.startswith(REGION):
+            return pool.removeprefix(REGION)
+        return next((one.region for one in self.crawl.pools if one.name == pool), "")
+
+
+def document(shown: Shown) -> dict[str, Any]:
     """Health and cost for scripts."""
+    crawl, progress, rows, earnings, offers = shown
     return {
         "crawl": crawl.id,
         "cost": progress.cost,
         "budget": crawl.budgets.cost or None,
-        "hosts": [_earnings_document(one, regions=_regions(crawl)) for one in earnings[:ROWS_SHOWN]],
+        "hosts": [_earnings_document(one, shown) for one in earnings[:ROWS_SHOWN]],
         "more_hosts": max(0, len(earnings) - ROWS_SHOWN),
-        "exits": [_exit_document(one) for one in rows[:ROWS_SHOWN]],
+        "exits": [_exit_document(one, shown) for one in rows[:ROWS_SHOWN]],
         "more_exits": max(0, len(rows) - ROWS_SHOWN),
+        "offers": [one._asdict() for one in offers],
     }
 
 
-def _earnings_document(one: Earnings, *, regions: Mapping[str, str]) -> dict[str, Any]:
+def _earnings_document(one: Earnings, shown: Shown) -> dict[str, Any]:
     return {
         "host": one.host,
         "pool": one.pool,
-        "region": regions.get(one.pool) or None,
+        "region": shown.region_of(one.pool) or None,
         "exits": one.exits,
         "requests": one.requests,
         "ok": one.ended.ok,
@@ -117,11 +158,13 @@ def _earnings_document(one: Earnings, *, regions: Mapping[str, str]) -> dict[str
     }
 
 
-def _exit_document(one: ExitStatus) -> dict[str, Any]:
+def _exit_document(one: ExitStatus, shown: Shown) -> dict[str, Any]:
     ended = EndedRequests.of([one])
     return {
         "exit": one.exit,
         "pool": pool_of(one.lane),
+        "machine": shown.machine_of(one) or None,
+        "offered": shown.is_offered(one) if shown.machine_of(one) else None,
         "host": host_of(one.lane),
         "requests": one.requests,
         "in_flight": one.in_flight,
@@ -138,26 +181,34 @@ def _exit_document(one: ExitStatus) -> dict[str, Any]:
     }
 
 
-def _show(
-    crawl: Crawl, progress: Progress, rows: Sequence[ExitStatus], earnings: Sequence[Earnings], screen: Screen
-) -> None:
+def _show(shown: Shown, screen: Screen) -> None:
     """Health and cost for people."""
     from shoal.processes.stats import cost_so_far
 
+    crawl, progress, rows, earnings, offers = shown
     if not rows:
-        screen.say(
-            f"{crawl.id}: {'no exit was used yet' if crawl.pools else 'it has no pools, every request is direct'}"
-        )
+        screen.say(f"{crawl.id}: {'no exit was used yet' if _may_use_exits(shown) else NO_POOLS}")
+        if offers:
+            screen.table(OFFER_COLUMNS, [_offer_row(one) for one in offers], right=OFFER_COLUMNS[2:])
         return
-    shown = earnings[:ROWS_SHOWN]
-    rows_of_pools = [_earnings_row(one, regions=_regions(crawl)) for one in shown]
+    rows_of_pools = [_earnings_row(one, shown) for one in earnings[:ROWS_SHOWN]]
     screen.table(
         EARNINGS_COLUMNS, rows_of_pools, right=EARNINGS_COLUMNS[2:], spare=SPARE_EARNINGS, folds=("host", "pool")
     )
     screen.line()
     now = time.time()
-    rows_of_exits = [_exit_row(one, now=now) for one in rows[:ROWS_SHOWN]]
-    screen.table(EXIT_COLUMNS, rows_of_exits, right=EXIT_COLUMNS[3:-1], spare=SPARE_COLUMNS)
+    has_machines = any(shown.machine_of(one) for one in rows)
+    columns = [name for name in EXIT_COLUMNS if has_machines or name != "machine"]
+    rows_of_exits = [_exit_row(one, shown, now=now) for one in rows[:ROWS_SHOWN]]
+    screen.table(
+        columns,
+        [[row[name] for name in columns] for row in rows_of_exits],
+        right=EXIT_COLUMNS[4:-1],
+        spare=SPARE_COLUMNS,
+    )
+    if offers:
+        screen.line()
+        screen.table(OFFER_COLUMNS, [_offer_row(one) for one in offers], right=OFFER_COLUMNS[2:])
     if spent := cost_so_far(crawl, progress):
         screen.line()
         screen.line(spent)
@@ -166,15 +217,20 @@ def _show(
             screen.say(f"and {several(total - ROWS_SHOWN, what)} more; --host and --pool show fewer")
 
 
-def _regions(crawl: Crawl) -> dict[str, str]:
-    """The regions of a crawl's pools by name, for pools that have one."""
-    return {pool.name: pool.region for pool in crawl.pools if pool.region}
+def _may_use_exits(shown: Shown) -> bool:
+    """Whether there is a pool, or tasks that ask for a region."""
+    return bool(shown.crawl.pools or shown.offers or any(region_of(kind) for kind in shown.progress.kinds))
 
 
-def _earnings_row(one: Earnings, *, regions: Mapping[str, str]) -> tuple[str, ...]:
+def _offer_row(one: MachineOffer) -> tuple[str, ...]:
+    return (one.machine, one.pool, count(one.exits), count(one.workers))
+
+
+def _earnings_row(one: Earnings, shown: Shown) -> tuple[str, ...]:
+    region = "" if one.pool.startswith(REGION) else shown.region_of(one.pool)
     return (
         one.host,
-        f"{one.pool} ({regions[one.pool]})" if one.pool in regions else one.pool,
+        f"{one.pool} ({region})" if region else one.pool,
         count(one.exits),
         count(one.requests),
         _or_nothing(one.ended.success, share),
@@ -185,22 +241,23 @@ def _earnings_row(one: Earnings, *, regions: Mapping[str, str]) -> tuple[str, ..
     )
 
 
-def _exit_row(one: ExitStatus, *, now: float) -> tuple[str, ...]:
+def _exit_row(one: ExitStatus, shown: Shown, *, now: float) -> dict[str, str]:
     ended = EndedRequests.of([one])
-    return (
-        one.exit,
-        pool_of(one.lane),
-        host_of(one.lane),
-        count(one.requests),
-        count(one.in_flight),
-        _or_nothing(ended.success, share),
-        count(one.blocked),
-        count(one.failed),
-        _or_nothing(ended.mean_seconds, duration),
-        size(one.size),
-        money(one.cost),
-        _health(one, now=now),
-    )
+    return {
+        "exit": one.exit,
+        "pool": pool_of(one.lane),
+        "machine": shown.machine_of(one),
+        "host": host_of(one.lane),
+        "requests": count(one.requests),
+        "in flight": count(one.in_flight),
+        "success": _or_nothing(ended.success, share),
+        "blocks": count(one.blocked),
+        "failures": count(one.failed),
+        "latency": _or_nothing(ended.mean_seconds, duration),
+        "bytes": size(one.size),
+        "cost": money(one.cost),
+        "health": f"{_health(one, now=now)}{NOT_OFFERED if shown.is_missed(one) else ''}",
+    }
 
 
 def _state(one: ExitStatus) -> str:
@@ -232,8 +289,9 @@ def _or_nothing(value: float | None, shown: Callable[[float], str]) -> str:
     return "" if value is None else shown(value)
 
 
-def _check_pool(crawl: Crawl, pool: str | None) -> None:
-    names = [one.name for one in crawl.pools]
+def _check_pool(crawl: Crawl, pool: str | None, *, regions: Sequence[str]) -> None:
+    """`regions`: the pools that workers offer exits to now, or that were used."""
+    names = list(dict.fromkeys([*(one.name for one in crawl.pools), *regions]))
     if pool is not None and pool not in names:
         known = f"only {', '.join(names)}" if names else "nor any other"
         raise UsageError(f"{crawl.id} has no pool {pool!r}, {known}")

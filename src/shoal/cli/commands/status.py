@@ -149,6 +149,8 @@ def document(view: View) -> dict[str, Any]:
         "spider": crawl.spider,
         "state": progress.state,
         "priority": crawl.priority,
+        "weight": crawl.weight,
+        "pace_scope": crawl.pace_scope,
         "created": crawl.created,
         "finished": crawl.finished,
         "progress": progress,
@@ -176,6 +178,14 @@ def document(view: View) -> dict[str, Any]:
     }
 
 
+def _beside_others(crawl: Crawl) -> list[tuple[str, str]]:
+    """How the crawl stands beside others, where that is not the usual way."""
+    priority = [("priority:", str(crawl.priority))] if crawl.priority else []
+    weight = [("weight:", f"{crawl.weight:g}")] if crawl.weight != 1.0 else []
+    scope = [("limits of hosts:", "its own (pace_scope = crawl)")] if crawl.pace_scope == "crawl" else []
+    return [*priority, *weight, *scope]
+
+
 def show_view(view: View, screen: Screen) -> None:
     """For people."""
     from shoal.cli.display.progress import last_lane, line_of, picture, troubles
@@ -199,8 +209,7 @@ def show_view(view: View, screen: Screen) -> None:
         screen.line(NOT_FED)
     if not screen.out.is_terminal and (line := set_aside(progress)):
         screen.line(line)
-    priority = [("priority:", str(crawl.priority))] if crawl.priority else []
-    screen.pairs([*priority, *where_results_lie(view), *code_pairs(view)], indent="")
+    screen.pairs([*_beside_others(crawl), *where_results_lie(view), *code_pairs(view)], indent="")
     outcomes = sorted(progress.outcomes.items(), key=lambda pair: -pair[1])
     if outcomes:
         screen.line()

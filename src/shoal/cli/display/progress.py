@@ -99,7 +99,7 @@ def troubles(snapshot: Snapshot) -> list[str]:
     lines = [line if number == 1 else f"{line} ({number} workers)" for line, number in found.items()]
     # Without any worker, that is what is said.
     if snapshot.workers and (lacking := unserved(snapshot.progress, snapshot.workers)):
-        line = unserved_line(lacking, snapshot.crawl)
+        line = unserved_line(lacking, snapshot.crawl, snapshot.workers)
         lines = [*([] if line in snapshot.bound else [line]), *lines]
     return lines
 

@@ -95,16 +95,19 @@ def _counts(update: LaneUpdate, new: float, *, interval: float, is_former: bool)
 
 
 def takes_why(before: Pace, after: Pace, *, is_own_pace: bool, now: float) -> bool:
-    """Whether the reason of an update is why the lane rests or is slow from now on: it rests longer than before, or
-    goes slower without resting. An update that sets the lane's own pace is no slow-down."""
+    """Whether the reason of an update is why the lane rests or has its pace from now on: it rests longer than before,
+    or goes slower without resting, or gets another pace that is faster than its own. An update that sets the lane's
+    own pace is no slow-down."""
     if after.blocked_until > max(before.blocked_until, now):
         return True
-    return not is_own_pace and after.interval > before.interval and before.blocked_until <= now
+    if is_own_pace or before.blocked_until > now:
+        return False
+    return after.interval > before.interval or before.interval != after.interval < after.base_interval
 
 
 def shows_why(pace: Pace, *, now: float) -> bool:
-    """Whether the reason that was kept still holds: the lane rests, or is slower than its own pace."""
-    return pace.blocked_until > now or pace.interval > pace.base_interval
+    """Whether the reason that was kept still holds: the lane rests, or does not go at its own pace."""
+    return pace.blocked_until > now or pace.interval != pace.base_interval
 
 
 def follow_pace(pace: Pace, *, old: tuple[float, int], new: tuple[float, int], now: float) -> Pace:

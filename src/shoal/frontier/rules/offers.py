@@ -18,7 +18,7 @@ RENEWED_AT = 0.75 * OFFER_SECONDS  # an offer that lasts longer is not written a
 
 class Offer(msgspec.Struct, frozen=True):
     """The exits that workers offer to one pool, each until a time. `pool` has the limits of a pool that the crawl does
-    not have itself."""
+    not have itself: those that were offered first, until the exits of a call are the only ones left."""
 
     pool: Pool
     until: dict[str, float]
@@ -33,17 +33,19 @@ def usable_offers(given: Sequence[Pool], pools: Collection[str]) -> list[Pool]:
 
 
 def renewed(offers: Offers, given: Sequence[Pool], *, now: float) -> tuple[Offers, bool]:
-    """The offers after a call with these, and whether the exits of a pool change by that: some came, or were offered by
-    nobody for too long."""
+    """The offers after a call with these, and whether a pool changes by that: exits came, or were offered by nobody for
+    too long, or the limits are others."""
     left = {
         name: Offer(one.pool, {key: at for key, at in one.until.items() if at > now}) for name, one in offers.items()
     }
     has_changed = any(len(left[name].until) < len(one.until) for name, one in offers.items())
     for pool in given:
-        known = left[pool.name].until if pool.name in left else {}
+        before, bare = left.get(pool.name), msgspec.structs.replace(pool, exits=())
+        known = before.until if before is not None else {}
+        limits = before.pool if before is not None and known.keys() - set(pool.exits) else bare
+        has_changed = has_changed or before is None or limits != before.pool
         has_changed = has_changed or any(name not in known for name in pool.exits)
         until = {name: now + OFFER_SECONDS for name in pool.exits if known.get(name, 0.0) < now + RENEWED_AT}
-        limits = left[pool.name].pool if pool.name in left else msgspec.structs.replace(pool, exits=())
         left[pool.name] = Offer(limits, known | until)
     return left, has_changed
 

@@ -181,6 +181,7 @@ def _described(crawl_id: str, wanted: ScrapyCrawl, record: CrawlRecord, *, forme
         id=crawl_id,
         spider=wanted.spider,
         interval=lent_interval(parse_rate(settings.rate)),
+        searches=settings.pace == "search",
         cap=settings.per_host,
         budgets=Budgets(
             pages=settings.max_pages,

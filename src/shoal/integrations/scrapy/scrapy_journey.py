@@ -21,8 +21,8 @@ from shoal.integrations.scrapy.visits import Visit
 from shoal.journey.failing_handlers import FailingHandlers
 from shoal.journey.results import Finished, Records
 from shoal.model import DIRECT, Dead, Done, LaneUpdate, Lease, Released, Result, SettleReport, Task
+from shoal.policy.moods import Moods
 from shoal.policy.notes import ITEMS
-from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, retry_after
 from shoal.processes.tally import Tally
 from shoal.settings import Settings
@@ -59,7 +59,7 @@ class ScrapyJourney:
         self._placed: set[int] = set()
         # The requests that were found with each lease which is not settled yet, by its token.
         self._found: dict[int, dict[int, Request]] = {}
-        self._moods = Moods(adaptive=settings.pace == "adaptive")
+        self._moods = Moods.of(settings)
         self._rng = random.Random()  # noqa: S311 -- jitter, not secrets
         self.failing = FailingHandlers(0)
         self.stop = ""

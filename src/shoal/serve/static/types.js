@@ -24,7 +24,8 @@
  *   starts_in: number, resting: boolean, why: string, known: number, has_rules: boolean, blocked?: boolean,
  *   boosted?: boolean}} HostRow
  * @typedef {{exit: string, host: string, requests: number, ok: number, blocked: number, failed: number, in_flight: number,
- *   bytes: number, seconds: number, cost: number, state: string, rests_for: number}} ExitRow
+ *   bytes: number, seconds: number, cost: number, state: string, rests_for: number, machine: string, offered: boolean}} ExitRow
+ * @typedef {{machine: string, pool: string, exits: number, workers: number}} OfferRow
  * @typedef {{key: string, url: string, data: Record<string, unknown>, first_seen: number, last_seen: number,
  *   changed_at: number, version: number, gone_at: number | null}} ItemRow
  * @typedef {{key: string, url: string, host: string, reason: string, detail: string, attempts: number, at: number,

@@ -30,6 +30,7 @@ from shoal.store.base import (
     StoredItem,
 )
 from shoal.store.checks import mended, storable, storable_looks
+from shoal.store.files.no_log_weeks import NoLogWeeks
 from shoal.store.files.no_views import NoViews
 from shoal.store.files.outbox import FilesOutbox, read_sinks
 from shoal.store.files.segments import (
@@ -91,6 +92,7 @@ class FilesStore:
         self._is_open = True
         self.outbox = FilesOutbox(folder, up_to_date=self._with_items, opened=self._opened)
         self.views = NoViews(folder)
+        self.log_weeks = NoLogWeeks(folder)
 
     @classmethod
     async def open(cls, folder: Path, *, open_index: OpenIndex, clock: Callable[[], float] = time.time) -> FilesStore:
@@ -182,6 +184,10 @@ class FilesStore:
         async with self._alone():
             dropped = await self._run(self._drop_old, self._clock() - retention)
         return dropped + await index.tidy(retention=retention)
+
+    async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
+        """Drop contents that were replaced long ago from the index. Their lines stay in their files."""
+        return await (await self._up_to_date()).tidy_versions(spider, retention=retention)
 
     async def query(self, sql: str, *, limit: int) -> QueryAnswer:
         """Run one statement that only reads, on the index."""

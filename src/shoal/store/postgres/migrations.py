@@ -9,18 +9,33 @@ import asyncpg
 
 from shoal.errors import StorageError
 from shoal.store.postgres.connection import Connection, PostgresLink
+from shoal.store.week_numbers import monday_of
 
 # Each step takes a schema one version further. New steps go to the end; a step never changes.
-STEPS = ("schema.sql", "from_1.sql", "from_2.sql", "from_3.sql", "from_4.sql", "from_5.sql")
+STEPS = ("schema.sql", "from_1.sql", "from_2.sql", "from_3.sql", "from_4.sql", "from_5.sql", "from_6.sql")
 LOCK_SECONDS = 2
 REST_SECONDS = 60.0
 LINES_PER_STEP = 5000
-WEEK_SECONDS = 7 * 86_400
-MONDAY_SECONDS = 4 * 86_400  # the first Monday of 1970
 
 # Not to_regclass: it caches that a table did not exist a moment ago.
 _IS_THERE = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'schema_version')"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('shoal schema ' || $1, 0))"
+
+_NEXT_VERSIONS = f"""
+    SELECT spider, key, version FROM item_versions
+    WHERE (spider, key, version) > ($1, $2, $3) AND ($4::text IS NULL OR spider = $4)
+    ORDER BY spider, key, version LIMIT {LINES_PER_STEP}"""  # noqa: S608 -- a number of ours
+# The newer one may be kept, or be the item's own: contents that came while none were kept are missing.
+_DROP_VERSIONS = """
+    DELETE FROM item_versions AS old
+    USING unnest($1::text[], $2::text[], $3::integer[]) AS looked (spider, key, version),
+        (SELECT now() - make_interval(secs => $4) AS moment) AS before
+    WHERE old.spider = looked.spider AND old.key = looked.key AND old.version = looked.version
+        AND old.changed_at < before.moment AND (
+            EXISTS (SELECT FROM item_versions AS new WHERE new.spider = old.spider AND new.key = old.key
+                    AND new.version > old.version AND new.changed_at < before.moment)
+            OR EXISTS (SELECT FROM items WHERE items.spider = old.spider AND items.key = old.key
+                       AND items.version > old.version AND items.changed_at < before.moment))"""
 
 
 async def prepare(link: PostgresLink) -> bool:
@@ -72,11 +87,6 @@ def _foreign(link: PostgresLink, what: str) -> StorageError:
     )
 
 
-def week_of(at: float) -> int:
-    """The number of the week of a time. Weeks begin on Monday, UTC."""
-    return int((at - MONDAY_SECONDS) // WEEK_SECONDS)
-
-
 class Weeks:
     """The weeks of the log whose partitions are known to exist. The next one is made ahead."""
 
@@ -96,9 +106,8 @@ class Weeks:
     async def _make(self, week: int) -> None:
         async with self._link.transaction() as connection:
             await connection.execute(f"SET LOCAL lock_timeout TO '{LOCK_SECONDS}s'")
-            at = float(week * WEEK_SECONDS + MONDAY_SECONDS)
             try:
-                is_there = await connection.fetchval("SELECT add_week(to_timestamp($1))", at)
+                is_there = await connection.fetchval("SELECT add_week(to_timestamp($1))", max(monday_of(week), 0.0))
             except asyncpg.LockNotAvailableError:
                 await connection.execute("ROLLBACK; BEGIN")
                 self._rests_until = time.monotonic() + REST_SECONDS
@@ -137,3 +146,16 @@ async def drop_lines(link: PostgresLink, *, retention: float) -> int:
             step = int((await connection.execute(query, retention)).rpartition(" ")[2])
         gone += step
     return gone
+
+
+async def drop_versions(link: PostgresLink, spider: str | None, *, retention: float) -> int:
+    """Drop kept contents that were replaced over `retention` seconds ago: there is a newer one from before then."""
+    gone, last = 0, ("", "", 0)
+    while True:
+        async with link.transaction() as connection:
+            rows = await connection.fetch(_NEXT_VERSIONS, *last, spider)
+            if not rows:
+                return gone
+            columns = [[row[column] for row in rows] for column in range(3)]
+            gone += int((await connection.execute(_DROP_VERSIONS, *columns, retention)).rpartition(" ")[2])
+            last = rows[-1][0], rows[-1][1], rows[-1][2]

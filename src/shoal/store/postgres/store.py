@@ -26,10 +26,12 @@ from shoal.store.postgres import presence
 from shoal.store.postgres import read as postgres_read
 from shoal.store.postgres.address import parse_address
 from shoal.store.postgres.connection import Connection, PostgresLink, RowRefused, in_our_words
-from shoal.store.postgres.migrations import Weeks, week_of
+from shoal.store.postgres.log_weeks import PostgresLogWeeks
+from shoal.store.postgres.migrations import Weeks
 from shoal.store.postgres.outbox import PostgresOutbox
 from shoal.store.postgres.views import PostgresViews
 from shoal.store.postgres.write import kept_time, write_fetches, write_items
+from shoal.store.week_numbers import week_of
 
 QUERY_SECONDS = 60.0
 
@@ -44,6 +46,7 @@ class PostgresStore:
         self._weeks = Weeks(link)
         self.outbox = PostgresOutbox(link)
         self.views = PostgresViews(link)
+        self.log_weeks = PostgresLogWeeks(link)
 
     @classmethod
     async def open(cls, url: str, *, connections: int = 2) -> PostgresStore:
@@ -138,6 +141,10 @@ class PostgresStore:
         """Drop whole weeks of the log, and old lines that are in no week."""
         weeks = await postgres_schema.drop_weeks(self._link, retention=retention)
         return weeks + await postgres_schema.drop_lines(self._link, retention=retention)
+
+    async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
+        """Drop contents that were replaced long ago, a bounded number per transaction."""
+        return await postgres_schema.drop_versions(self._link, spider, retention=retention)
 
     async def query(self, sql: str, *, limit: int, seconds: float = QUERY_SECONDS) -> QueryAnswer:
         """Run one statement in a transaction that cannot write."""

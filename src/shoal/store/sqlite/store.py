@@ -25,12 +25,11 @@ from shoal.store.base import (
 from shoal.store.checks import mended, storable, storable_keys, storable_looks
 from shoal.store.differing import check_moments
 from shoal.store.sqlite import differences, presence, read, write
+from shoal.store.sqlite.log_weeks import LOG_TABLES, LOOKED_AT_PER_STEP, SqliteLogWeeks
 from shoal.store.sqlite.outbox import SqliteOutbox
 from shoal.store.sqlite.views import SqliteViews
 
-LOG_TABLES = ("fetch", "earlier_fetch")
 DELETED_PER_STEP = 5000
-LOOKED_AT_PER_STEP = 20_000
 QUERY_SECONDS = 60.0
 # Less than the frontier's: a batch of rows changes fewer pages, and counting or exporting fills the cache once.
 CACHE_BYTES = 1024 * 1024
@@ -54,6 +53,7 @@ class SqliteStore:
         self._is_open = True
         self.outbox = SqliteOutbox(connection, run=self._run, clock=clock)
         self.views = SqliteViews(connection, run=self._run)
+        self.log_weeks = SqliteLogWeeks(connection, path=path, run=self._run, clock=clock)
 
     @classmethod
     async def open(
@@ -156,6 +156,14 @@ class SqliteStore:
                 gone += await self._run(self._drop_old, table, before, start)
         return gone
 
+    async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
+        """Drop contents that were replaced long ago, in steps that let other writers in between."""
+        before, gone = self._clock() - retention, 0
+        last = await self._run(self._last_line, "item_version")
+        for start in range(0, last, LOOKED_AT_PER_STEP):
+            gone += await self._run(self._drop_versions, spider, before, start)
+        return gone
+
     async def query(self, sql: str, *, limit: int, seconds: float = QUERY_SECONDS) -> QueryAnswer:
         """Run one statement that only reads, on a connection of its own: writers do not wait for it."""
         connection = await asyncio.to_thread(read.reading_connection, self._path)
@@ -236,6 +244,12 @@ class SqliteStore:
         query = f"DELETE FROM {table} WHERE rowid > ? AND rowid <= ? AND at < ?"  # noqa: S608 -- a table of ours
         with transaction(self._connection):
             return self._connection.execute(query, (start, start + LOOKED_AT_PER_STEP, before)).rowcount
+
+    def _drop_versions(self, spider: str | None, before: float, start: int) -> int:
+        with transaction(self._connection):
+            return write.drop_versions(
+                self._connection, spider, before=before, start=start, end=start + LOOKED_AT_PER_STEP
+            )
 
     def _delete_some(self, table: str, crawl: str) -> int:
         query = f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE crawl = ? LIMIT ?)"  # noqa: S608 -- a table of ours

@@ -56,6 +56,15 @@ _KEEP_FORMER = """
     WHERE (spider, key) IN (VALUES {marks})"""
 _KEEP = "INSERT OR IGNORE INTO item_version (spider, key, version, crawl, url, data, changed_at) VALUES "
 
+# The newer one may be kept, or be the item's own: contents that came while none were kept are missing.
+_DROP_VERSIONS = """
+    DELETE FROM item_version AS old WHERE id > :start AND id <= :end AND changed_at < :before
+        AND (:spider IS NULL OR spider = :spider) AND (
+            EXISTS (SELECT 1 FROM item_version AS new WHERE new.spider = old.spider AND new.key = old.key
+                    AND new.version > old.version AND new.changed_at < :before)
+            OR EXISTS (SELECT 1 FROM item WHERE item.spider = old.spider AND item.key = old.key
+                       AND item.version > old.version AND coalesce(item.changed_at, item.first_seen) < :before))"""
+
 _FETCH_COLUMNS = FetchRow.__struct_fields__
 _FETCH = f"INSERT INTO fetch ({', '.join(_FETCH_COLUMNS)})"
 _KEPT = ("content_hash", "archived")
@@ -186,3 +195,8 @@ def delete_items(connection: sqlite3.Connection, spider: str, crawl: str, *, lim
     connection.executemany("DELETE FROM item_version WHERE spider = ? AND key = ?", [(spider, key) for _, key in rows])
     connection.executemany("DELETE FROM item WHERE id = ?", [(row_id,) for row_id, _ in rows])
     return len(rows)
+
+
+def drop_versions(connection: sqlite3.Connection, spider: str | None, *, before: float, start: int, end: int) -> int:
+    """Drop kept contents of these rows that were replaced before a time: there is a newer one from before it."""
+    return connection.execute(_DROP_VERSIONS, {"start": start, "end": end, "spider": spider, "before": before}).rowcount

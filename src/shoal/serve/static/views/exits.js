@@ -2,13 +2,21 @@
 
 import { crawlPath, read } from "../api.js";
 import { badge } from "../crawl_figures.js";
-import { h } from "../dom.js";
+import { h, refill } from "../dom.js";
 import { bytes, count, duration } from "../format.js";
 import { PagedTable } from "../paged.js";
 import { Table } from "../table.js";
 
 /** @typedef {import("./crawl.js").TabContext} TabContext */
 /** @typedef {import("../types.js").ExitRow} ExitRow */
+/** @typedef {import("../types.js").OfferRow} OfferRow */
+
+/** A line for each machine that offers exits of its own. @param {OfferRow[]} offers */
+function offersShown(offers) {
+  return offers.map((one) =>
+    h("p", {}, h("strong", {}, one.machine), ` offers ${count(one.exits)} to ${one.pool}, in ${count(one.workers)} ${one.workers === 1 ? "worker" : "workers"}`),
+  );
+}
 
 /**
  * @param {HTMLElement} root
@@ -21,7 +29,7 @@ export function showExits(root, { app, id, signal, isMoving }) {
     empty: "No exit has been used: requests of this crawl leave directly.",
     columns: [
       { title: "Exit", cell: (row) => [h("span", { class: "strong" }, row.exit), h("span", { class: "under url" }, row.host)] },
-      { title: "State", cell: (row) => [badge(row.state), row.rests_for > 0 && h("span", { class: "under" }, `for ${duration(row.rests_for)}`)] },
+      { title: "State", cell: (row) => [badge(row.state), !row.offered && h("span", { class: "under" }, "not offered now"), row.rests_for > 0 && h("span", { class: "under" }, `for ${duration(row.rests_for)}`)] },
       { title: "Requests", kind: "number", cell: (row) => count(row.requests) },
       { title: "OK", kind: "number", cell: (row) => count(row.ok) },
       { title: "Blocked", kind: "number", cell: (row) => count(row.blocked) },
@@ -32,6 +40,7 @@ export function showExits(root, { app, id, signal, isMoving }) {
       { title: "Cost", kind: "number", cell: (row) => row.cost.toFixed(2) },
     ],
   });
+  const offers = h("div", {});
   const list = new PagedTable({
     table,
     app,
@@ -39,8 +48,9 @@ export function showExits(root, { app, id, signal, isMoving }) {
     isMoving,
     read: async (place) => {
       const answer = await read(`${crawlPath(id)}/exits`, place);
+      refill(offers, ...offersShown(answer.offers));
       return { rows: answer.exits, next: answer.next ?? null };
     },
   });
-  root.append(h("h2", {}, "Exits"), list.element);
+  root.append(h("h2", {}, "Exits"), offers, list.element);
 }

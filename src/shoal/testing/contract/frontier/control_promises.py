@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from shoal.errors import UsageError
@@ -226,9 +227,10 @@ class ControlPromises(FrontierCase):
 
     async def test_knows_the_workers_that_are_alive(self, frontier: Frontier, clock: FakeClock) -> None:
         sign = WorkerBeat(worker="w1", crawl=CRAWL, host="h", pid=1, version="1", slots=8, kinds=("eu",), code="0f")
+        sign = msgspec.structs.replace(sign, offers={"region:eu@fra-1": 3})
         await frontier.beat(sign)
         (kept,) = await frontier.workers()
-        assert (kept.kinds, kept.code) == (("eu",), "0f")
+        assert (kept.kinds, kept.code, kept.offers) == (("eu",), "0f", {"region:eu@fra-1": 3})
         clock.advance(30.0)
         await frontier.beat(WorkerBeat(worker="w2", crawl=CRAWL, host="h", pid=2, version="1", slots=8, busy=3))
         assert [beat.worker for beat in await frontier.workers()] == ["w1", "w2"]

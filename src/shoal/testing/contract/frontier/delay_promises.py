@@ -57,13 +57,13 @@ class DelayPromises(FrontierCase):
     async def test_a_key_that_is_put_again_keeps_the_time_that_it_has(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
-        await frontier.put(CRAWL, [make_task(1, delay=30.0), make_task(2)])
+        await frontier.put(CRAWL, [make_task(1, delay=60.0), make_task(2)])
         report = await frontier.put(CRAWL, [make_task(1), make_task(1, delay=5.0), make_task(2, delay=60.0)])
         assert (report.new, report.duplicates) == (0, 3)
         await frontier.settle([Done(lease=await take_one(frontier))])
         clock.advance(6.0)
         assert keys(await take(frontier)) == []
-        clock.advance(24.0)
+        clock.advance(54.0)
         assert keys(await take(frontier)) == [1]
 
     async def test_a_lost_lease_of_a_task_that_was_delayed_does_not_delay_it_again(

@@ -212,6 +212,25 @@ class OfferPromises(FrontierCase):
         paces = {lane.lane: (lane.interval, lane.cap) for lane in await frontier.lanes(CRAWL)}
         assert paces == {LANE: (2.0, 5), f"b.test via {DE}": (2.0, 5)}
 
+    async def test_a_region_keeps_its_limits_while_exits_with_other_limits_join(
+        self, frontier: Frontier, second: Frontier, clock: FakeClock
+    ) -> None:
+        await fill(frontier, 20, LANE)
+        assert exits_of(await ask(frontier, offer("a1", cap=1))) == ["a1"]
+        theirs = offer("b1", cap=3)
+        assert exits_of(await ask(second, theirs, worker="w2")) == ["b1"]
+        assert exits_of(await ask(second, theirs, worker="w2")) == []
+        clock.advance(OFFER_SECONDS)
+        await ask(second, theirs, limit=0, worker="w2")
+        used = exits_of(await ask(second, theirs, worker="w2"))
+        assert (set(used), len(used) > 1) == ({"b1"}, True)
+
+    async def test_a_worker_that_alone_offers_a_region_changes_its_limits(self, frontier: Frontier) -> None:
+        await fill(frontier, 9, LANE)
+        assert exits_of(await ask(frontier, offer("a1", "a2", cap=1))) == ["a1", "a2"]
+        assert exits_of(await ask(frontier, offer("a1", "a2", cap=2))) == ["a1", "a2"]
+        assert exits_of(await ask(frontier, offer("a1", "a2", "a3", cap=2))) == ["a3", "a3"]
+
     async def test_opening_a_crawl_again_keeps_what_is_offered(self, frontier: Frontier) -> None:
         await fill(frontier, 9, LANE)
         mine = offer("a1", interval=9.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from shoal.testing.contract.store.rows import Reopen, content, contents, everyth
 
 FILL = ItemRule(merge="fill")
 KEEP = ItemRule(keep_versions=True)
+A_DAY = 86_400.0
 AN_HOUR = ItemRule(freshness=3600.0)
 
 UNSTORABLE = {
@@ -278,3 +280,38 @@ class RulePromises:
         for line in lines:
             await store.write([], [line])
             assert await store.fetches("c1", [1]) == [line]
+
+    async def test_versions_that_were_replaced_long_ago_are_dropped(self, store: Store) -> None:
+        now = time.time()
+        for version, days in enumerate((400, 300, 200, 100), start=1):
+            at = now - days * A_DAY
+            await store.write([item(data={"v": version}, token=version, at=at)], [], rule=KEEP)
+        # Replaced 300 and 200 days ago: what the item was at any moment of the last 150 days is known.
+        assert await store.tidy_versions("books", retention=150 * A_DAY) == 2
+        assert await kept(store) == [("k", 3, {"v": 3}), ("k", 4, {"v": 4})]
+        assert await store.tidy_versions("books", retention=150 * A_DAY) == 0
+        found = [one async for one in store.differences("books", since=now - 149 * A_DAY, until=now)]
+        assert [msgspec.json.decode(one.before or b"") for one in found] == [{"v": 3}]
+        assert await store.tidy_versions("books", retention=1.0) == 1
+        assert await kept(store) == [("k", 4, {"v": 4})]
+
+    async def test_the_only_content_of_an_item_is_never_dropped(self, store: Store) -> None:
+        await store.write([item("old", at=100.0), item("other", at=100.0)], [], rule=KEEP)
+        assert await store.tidy_versions(None, retention=1.0) == 0
+        assert len(await kept(store)) == 2
+
+    async def test_versions_go_where_newer_contents_were_not_kept(self, store: Store) -> None:
+        await store.write([item(data={"v": 1}, at=100.0)], [], rule=KEEP)
+        await store.write([item(data={"v": 2}, token=2, at=200.0)], [])
+        assert await store.tidy_versions("books", retention=1.0) == 1
+        assert await kept(store) == []
+        assert (await only(store)).version == 2
+
+    async def test_versions_of_other_spiders_stay(self, store: Store) -> None:
+        for spider in ("books", "films"):
+            for token in (1, 2):
+                row = item(spider=spider, data={"v": token}, token=token, at=token * 100.0)
+                await store.write([row], [], rule=KEEP)
+        assert await store.tidy_versions("films", retention=1.0) == 1
+        assert sorted(await kept(store, spider="books")) == [("k", 1, {"v": 1}), ("k", 2, {"v": 2})]
+        assert await store.tidy_versions(None, retention=1.0) == 1

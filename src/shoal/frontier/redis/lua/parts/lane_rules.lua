@@ -61,12 +61,13 @@ end
 -- twin: rules/lanes.py takes_why
 function lane_rules.takes_why(lane, blocked_until, interval, is_own_pace)
   if lane.blocked_until > math.max(blocked_until, now) then return true end
-  return not is_own_pace and lane.interval > interval and blocked_until <= now
+  if is_own_pace or blocked_until > now then return false end
+  return lane.interval > interval or (lane.interval ~= interval and lane.interval < lane.base_interval)
 end
 
 -- twin: rules/lanes.py shows_why
 function lane_rules.shows_why(lane)
-  return lane.blocked_until > now or lane.interval > lane.base_interval
+  return lane.blocked_until > now or lane.interval ~= lane.base_interval
 end
 
 -- Changes the lane's pace.

@@ -1,8 +1,9 @@
 -- needs: crawl exits offers
--- offer: a worker has exits that others may lack. They stay until nobody has offered them for OFFER_SECONDS.
+-- offer: a worker has exits that others may lack. They stay until nobody has offered them for OFFER_SECONDS. The limits stay those
+-- that were offered first, until the exits of a call are the only ones left.
 --
 -- ARGV[3…]  for each pool: name, number of its exits, twelve limits (see exits), the exits
--- Reply     {"ok", "1" if exits came or are gone: write the pools anew (see pools), walk the lanes, then say so (see offered)}
+-- Reply     {"ok", "1" if exits came or are gone, or the limits are others: write the pools anew (see pools), walk the lanes, then say so (see offered)}
 --
 -- offers    pool → its limits, with spaces between them, in a line; then a line for each exit: until when, a space, the exit.
 --           "" → there while lanes have not been walked since exits came or are gone
@@ -24,9 +25,20 @@ for i = 1, #page, 2 do
   end
 end
 
+-- Whether exits of the pool are offered that are not among these.
+local function has_others(one, exits)
+  local own = {}
+  for _, exit in ipairs(exits) do own[exit] = true end
+  for exit in pairs(one.until_when) do
+    if not own[exit] then return true end
+  end
+  return false
+end
+
 local function offer(pool, exits, limits)
   local one = pools[pool] or {limits = limits, names = {}, until_when = {}}
   pools[pool] = one
+  if one.limits ~= limits and not has_others(one, exits) then one.limits, one.is_written, is_changed = limits, true, true end
   for _, exit in ipairs(exits) do
     local known = one.until_when[exit]
     if not known then one.names[#one.names + 1], is_changed = exit, true end

@@ -1,0 +1,313 @@
+"""A pace that searches upwards: a host is asked more often as long as its answers come as fast as before, and somewhat
+less often than where they took longer or failed. Pure policy.
+
+Every worker looks at its own answers, and proposes the next pace together with the pace that they were lent at. The
+lane takes the first proposal and refuses the others, so there is one step for the whole fleet. What the others decided
+is seen by the intervals of the leases that follow: a lane that became slower has found its knee, whoever found it."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from shoal.model import VIA, LaneUpdate, Lease
+from shoal.policy.politeness import allowed_interval
+from shoal.policy.retries import Verdict
+
+Latency = Literal["level", "unclear", "risen"]
+
+# A look at the answers of one pace.
+LOOK_SECONDS: Final = 1.0  # since the first request at this pace, at least
+LOOK_ANSWERS: Final = 24  # of the whole fleet; a worker needs its share of them,
+FEWEST_ANSWERS: Final = 5  # but at least so many of its own
+ENOUGH_ANSWERS: Final = 12  # and no more than so many
+FEWEST_FOR_RISE: Final = 8  # that show that they take longer
+PACED_SHARE: Final = 0.75  # of the requests have waited for their start slots: else something else limits the host
+USUAL_ANSWERS: Final = 48  # that make up what is usual
+# Answers have risen when at most ranks they take so many times as long as usual, and so many seconds more.
+RISEN: Final = 1.6
+RISEN_OF_FEW: Final = 2.2  # where a worker has seen only few of them
+RISEN_SECONDS: Final = 0.02
+LEVEL: Final = 1.25
+LEVEL_OF_FEW: Final = 1.6
+LEVEL_SECONDS: Final = 0.01
+FAILED_SHARE: Final = 0.2  # of the answers, above what is usual, is a knee, too
+FEWEST_FAILED: Final = 3
+# The steps.
+COARSE: Final = 1.25  # where no knee is near
+FINE: Final = 1.06  # near the knee
+NEAR: Final = 0.9  # of the pace of the knee
+BELOW: Final = 0.92  # of the fastest pace that went well: where a lane is held
+EASE: Final = 1.12  # by how much a lane slows down that went well at no faster pace
+EASE_AGAIN: Final = 1.25  # and if that did not help
+MOST_EASED: Final = 4  # slow-downs in a row without effect: then it is not the pace that makes the answers slow
+LONGEST_DRAIN: Final = 2.0  # seconds for which a lane rests until its host has answered what waits there
+SETTLING_SECONDS: Final = 3.0  # after a slow-down, in which slow answers are those of what waited there
+STALE_SECONDS: Final = 20.0  # in which no answers were as quick as usual, at any pace that was tried
+# How long a lane is held below its knee: longer each time that the knee was found at about the same pace again.
+FIRST_HOLD: Final = 5.0
+LONGER: Final = 3.0
+LONGEST_HOLD: Final = 300.0
+SAME_KNEE: Final = (0.88, 1.25)
+SAME_PACE: Final = 1e-6
+MOST_ALLOWED: Final = "the most that it may be asked"
+
+
+class SearchBounds(msgspec.Struct, frozen=True):
+    """The intervals at which a search begins and at which it ends."""
+
+    first: float
+    fastest: float
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One answer. `has_waited`: for its start slot, so that the pace was what limited it."""
+
+    seconds: float
+    has_waited: bool
+    has_failed: bool
+
+
+class LaneSearch(msgspec.Struct):
+    """One worker's view of a lane that is searched.
+
+    `answers` are the latest at `interval`, of `count` since the request that started at `since` with a lease of the
+    token `begun`. `usual` are the sorted seconds of answers at paces that the host bore, and `usual_failed` their share
+    of failures. `good` is the fastest interval that went well before the present one, `knee` the one that did not; 0:
+    none. The lane is held until `held_until`."""
+
+    interval: float = 0.0
+    since: float = 0.0
+    begun: int = 0
+    count: int = 0
+    untaken: int = 0
+    answers: deque[Answer] = msgspec.field(default_factory=lambda: deque(maxlen=LOOK_ANSWERS))
+    usual: list[float] = msgspec.field(default_factory=list)
+    usual_failed: float = 0.0
+    usual_at: float = 0.0
+    latest: deque[float] = msgspec.field(default_factory=lambda: deque(maxlen=ENOUGH_ANSWERS))
+    good: float = 0.0
+    knee: float = 0.0
+    step: float = COARSE
+    hold: float = 0.0
+    held_until: float = 0.0
+    settled_at: float = 0.0
+    eased: int = 0
+    has_told: bool = False
+
+    def after(
+        self, lease: Lease, verdict: Verdict, *, latency: float, started: float, fastest: float, is_troubled: bool
+    ) -> LaneUpdate | None:
+        """The lane's next pace, if this answer decides it. `fastest` is the shortest interval that it may have."""
+        is_of_now = self.notice(lease, started=started)
+        if verdict.too_often or (verdict.slows and is_troubled):
+            return self._slower(lease, started=started, cause=f"it answered {verdict.outcome.removeprefix('http_')}")
+        if not is_of_now:
+            return None
+        self._renew_usual(latency, started=started)
+        self.count += 1
+        self.untaken += 1
+        self.answers.append(Answer(latency, lease.wait > 0, verdict.action == "retry"))
+        if lease.interval < fastest * (1 - SAME_PACE):
+            return LaneUpdate(interval=fastest, if_interval=lease.interval, learnt=fastest)
+        if not self._has_seen_enough(started):
+            return None
+        return self._decided(lease, started=started, fastest=fastest)
+
+    def notice(self, lease: Lease, *, started: float) -> bool:
+        """Notice that the lane has another pace since this lease; False: the lease was lent at a former one."""
+        if lease.token < self.begun:
+            return False
+        former = self.interval
+        if abs(lease.interval - former) <= SAME_PACE * former:
+            return True
+        if not former:
+            self._join(lease, started=started)
+        elif lease.interval > former:
+            self._has_slowed(former, started=started)
+        else:
+            self._has_risen(former)
+        self.interval, self.since, self.begun, self.count = lease.interval, started, lease.token, 0
+        self.untaken, self.has_told = 0, False
+        self.answers.clear()
+        return True
+
+    def _join(self, lease: Lease, *, started: float) -> None:
+        """The first lease of this lane. One that is searched already is first watched for a while."""
+        if lease.interval < lease.base_interval * (1 - SAME_PACE):
+            self.step = FINE
+            self.held_until = started + FIRST_HOLD
+            self.settled_at = started + SETTLING_SECONDS
+
+    def _has_slowed(self, former: float, *, started: float) -> None:
+        least, most = SAME_KNEE
+        is_same = least <= self.knee / former <= most
+        self.hold = min(LONGER * self.hold, LONGEST_HOLD) if is_same else FIRST_HOLD
+        self.held_until = started + self.hold
+        self.settled_at = started + SETTLING_SECONDS
+        self.knee = former
+        self.step = FINE
+        self.eased += 1
+
+    def _has_risen(self, former: float) -> None:
+        self.good = former
+        self.eased = max(self.eased - 1, 0)
+        if self.knee and former < NEAR * self.knee:
+            self.knee = 0.0
+        if not self.knee:
+            self.step = min(1 + 1.5 * (self.step - 1), COARSE)
+
+    @property
+    def _is_paced(self) -> bool:
+        """Whether the requests have waited for their start slots: else something else limits how often it is asked."""
+        return sum(answer.has_waited for answer in self.answers) >= PACED_SHARE * len(self.answers)
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether the host answers fewer requests than the lane may start, seen without knowing how fast it usually is:
+        answers take longer and longer, or as many as allowed are waited for."""
+        seconds, half = [answer.seconds for answer in self.answers], len(self.answers) // 2
+        return not self._is_paced or latency_of(sorted(seconds[half:]), sorted(seconds[:half])) == "risen"
+
+    def _has_seen_enough(self, started: float) -> bool:
+        passed = started - self.since
+        if passed < LOOK_SECONDS:
+            return False
+        return self.count >= _needed(self.count * self.interval / passed)
+
+    def _decided(self, lease: Lease, *, started: float, fastest: float) -> LaneUpdate | None:
+        seconds = sorted(answer.seconds for answer in self.answers)
+        failed = sum(answer.has_failed for answer in self.answers)
+        if self.usual and failed >= FEWEST_FAILED and failed / len(seconds) > self.usual_failed + FAILED_SHARE:
+            return self._slower(lease, started=started, cause="more of its answers failed")
+        if not self.usual and lease.interval < lease.base_interval * (1 - SAME_PACE):
+            if len(seconds) < LOOK_ANSWERS:
+                return None
+            if self._is_behind:
+                return self._until_paced(lease, seconds, started=started)
+            if started < self.settled_at:
+                return None
+        latency = latency_of(seconds, self.usual)
+        if latency == "risen":
+            return self._after_rise(lease, seconds, started=started)
+        if latency == "unclear":
+            return None
+        self._went_well(seconds, failed / len(seconds))
+        return self._faster(lease, started=started, fastest=fastest)
+
+    def _renew_usual(self, latency: float, *, started: float) -> None:
+        """A latency that nothing which the fleet has done for a while has brought back is not usual any more."""
+        self.latest.append(latency)
+        latest = sorted(self.latest)
+        if not self.usual or len(latest) < FEWEST_FOR_RISE or latency_of(latest, self.usual) != "risen":
+            self.usual_at = started
+        elif started - self.usual_at > STALE_SECONDS:
+            self.usual, self.usual_at = latest, started
+
+    def _went_well(self, seconds: list[float], failed: float) -> None:
+        self.eased = 0
+        if latency_of(self.usual, seconds) == "risen":
+            self.usual = seconds
+        elif len(self.usual) < USUAL_ANSWERS:
+            self.usual = sorted(self.usual + [answer.seconds for answer in self.answers][-self.untaken :])
+            self.usual_failed = max(self.usual_failed, failed)
+        self.untaken = 0
+
+    def _after_rise(self, lease: Lease, seconds: list[float], *, started: float) -> LaneUpdate | None:
+        if started < self.settled_at or len(seconds) < FEWEST_FOR_RISE:
+            return None
+        if self.eased >= MOST_EASED:
+            self.usual, self.eased = seconds, 0
+            return None
+        latest = sorted([answer.seconds for answer in self.answers][-FEWEST_ANSWERS:])
+        more = 2 * (middle(latest) - middle(self.usual))
+        return _drained(self._slower(lease, started=started, cause="its answers took longer there"), lease.wait, more)
+
+    def _until_paced(self, lease: Lease, seconds: list[float], *, started: float) -> LaneUpdate | None:
+        """Slower until the pace is what limits the lane. That the host is too slow for it is not certain: there may be
+        too few tasks."""
+        update = self._slower(lease, started=started, cause="it answers fewer than that")
+        return _drained(update and msgspec.structs.replace(update, learnt=None), lease.wait, middle(seconds))
+
+    def _slower(self, lease: Lease, *, started: float, cause: str) -> LaneUpdate | None:
+        """Back below the knee, but no slower than where the search began."""
+        if lease.interval < self.good < lease.base_interval:
+            slower = self.good / BELOW
+        else:
+            slower = lease.interval * (EASE_AGAIN if self.eased else EASE)
+        slower = min(slower, lease.base_interval)
+        if slower <= lease.interval:
+            return None
+        why = f"held below its knee near {rate_of(lease.interval)}: {cause}"
+        return LaneUpdate(interval=slower, if_interval=lease.interval, started=started, learnt=slower, why=why)
+
+    def _faster(self, lease: Lease, *, started: float, fastest: float) -> LaneUpdate | None:
+        if lease.interval <= fastest * (1 + SAME_PACE):
+            return self._told(lease.interval)
+        if started < self.held_until or not self._is_paced:
+            return None
+        step = self.step
+        if self.knee:
+            step = COARSE if lease.interval > COARSE / NEAR * self.knee else FINE
+        faster = max(lease.interval / step, fastest)
+        why = f"knee near {rate_of(self.knee)}" if self.knee else ""
+        why = MOST_ALLOWED if faster == fastest else why
+        return LaneUpdate(interval=faster, if_interval=lease.interval, learnt=lease.interval, why=why)
+
+    def _told(self, interval: float) -> LaneUpdate | None:
+        """What was learnt of a host that bears the most that it may be asked; told once."""
+        if self.has_told:
+            return None
+        self.has_told = True
+        return LaneUpdate(learnt=interval)
+
+
+def is_searched(lease: Lease, bounds: SearchBounds) -> bool:
+    """Whether this lane's pace is searched: not one that people or robots.txt have set, nor one via a pool, whose
+    answers are as fast as its exits."""
+    return VIA not in lease.task.lane and math.isclose(lease.base_interval, bounds.first, rel_tol=SAME_PACE)
+
+
+def _drained(update: LaneUpdate | None, lent: float, seconds: float) -> LaneUpdate | None:
+    """The update with a rest of so many seconds, in which the host answers what waits there. It begins once the start
+    slots are over that are lent already, about so far ahead."""
+    return update and msgspec.structs.replace(update, rest_seconds=lent + min(max(seconds, 0.0), LONGEST_DRAIN))
+
+
+def latency_of(now: Sequence[float], usual: Sequence[float]) -> Latency:
+    """Whether these answers take as long as usual; both sorted. They are compared rank by rank, and most ranks decide:
+    so neither a few slow answers nor a mixture of quick and slow pages looks like a rise."""
+    if not usual:
+        return "level"
+    few = min(len(now), len(usual)) < ENOUGH_ANSWERS
+    if _is_above(now, usual, times=RISEN_OF_FEW if few else RISEN, seconds=RISEN_SECONDS):
+        return "risen"
+    return "unclear" if _is_above(now, usual, times=LEVEL_OF_FEW if few else LEVEL, seconds=LEVEL_SECONDS) else "level"
+
+
+def _is_above(now: Sequence[float], usual: Sequence[float], *, times: float, seconds: float) -> bool:
+    ranks = min(len(now), LOOK_ANSWERS)
+    above = sum(_at(now, rank / ranks) > times * _at(usual, rank / ranks) + seconds for rank in range(ranks))
+    return 2 * above >= ranks
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    return ordered[int(share * len(ordered))]
+
+
+def middle(ordered: Sequence[float]) -> float:
+    return ordered[len(ordered) // 2]
+
+
+def _needed(share: float) -> int:
+    """How many answers a worker needs that gets this share of the lane's."""
+    return min(max(round(share * LOOK_ANSWERS), FEWEST_ANSWERS), ENOUGH_ANSWERS)
+
+
+def rate_of(interval: float) -> str:
+    """The pace of a lane as people write it."""
+    return f"{1 / allowed_interval(interval):.3g}/s"

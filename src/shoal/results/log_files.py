@@ -1,0 +1,102 @@
+"""Log lines as Parquet files in an archive: written, and read back before their store drops them."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from shoal.archive.base import Archive
+from shoal.error_text import several
+from shoal.errors import ServerUnreachable, StorageError, UsageError
+from shoal.processes.opening import archive_at
+from shoal.settings import Settings
+from shoal.store.base import FetchRow, LogPart, Store
+
+_NUMBERS: Final = ("key", "token", "attempt", "status", "size", "parent")
+
+Say = Callable[[str], None]
+
+
+async def check_log_archive(settings: Settings, *, store: str) -> None:
+    """Refuse what could move no log, before a crawl instead of during it. An archive that is away may be back then."""
+    if not settings.retention_archive:
+        return
+    _pyarrow()
+    if store.startswith("files:"):
+        raise UsageError(
+            f"the log in {store} is fetches-*.jsonl already, which you may copy: leave out `retention_archive`, or"
+            " crawl into --store items.db or postgresql://…"
+        )
+    with suppress(ServerUnreachable):
+        async with archive_at(settings.retention_archive, create=True):
+            pass
+
+
+async def move_log(store: Store, archive: str, *, retention: float, say: Say) -> AsyncIterator[int]:
+    """Move the weeks of a store's log that ended over `retention` seconds ago to the archive at a URL, in steps; each
+    gives how many lines went."""
+    async with archive_at(archive, create=True) as opened:
+
+        async def put(part: LogPart) -> None:
+            if part.begun_in:
+                say(
+                    f"{part.name} was begun in {part.begun_in} and goes to {archive} now: if the former archive has it,"
+                    " delete it there"
+                )
+            await write_part(opened, part)
+
+        async for lines in store.log_weeks.move(retention=retention, archive=archive, put=put):
+            yield lines
+
+
+async def write_part(archive: Archive, part: LogPart) -> None:
+    """Write the lines of a part and read them back. A file that does not have them all is an error."""
+    await archive.write_log(part.name, await asyncio.to_thread(as_parquet, part.lines))
+    there = await asyncio.to_thread(_count, await archive.read_log(part.name), part.name)
+    if there != len(part.lines):
+        raise StorageError(f"{part.name} has {several(there, 'log line')} where {len(part.lines)} were written")
+
+
+def as_parquet(lines: Sequence[FetchRow]) -> bytes:
+    """Log lines as a Parquet file: the columns of `fetches`, in the order of time."""
+    arrow, parquet = _pyarrow()
+    ordered = sorted(lines, key=lambda line: (line.at, line.crawl, line.key, line.token))
+    columns = {name: [getattr(line, name) for line in ordered] for name in FetchRow.__struct_fields__}
+    columns["host"] = [line.url.split("/", 3)[2] if line.url.count("/") > 1 else "" for line in ordered]
+    columns["at"] = [round(at * 1_000_000) for at in columns["at"]]
+    schema = arrow.schema([(name, _kind(arrow, name)) for name in columns])
+    table = arrow.table(
+        {name: arrow.array(values, schema.field(name).type) for name, values in columns.items()}, schema=schema
+    )
+    file = io.BytesIO()
+    parquet.write_table(table, file, compression="zstd")
+    return file.getvalue()
+
+
+def _kind(arrow: Any, column: str) -> Any:
+    if column in _NUMBERS:
+        return arrow.int64()
+    if column == "at":
+        return arrow.timestamp("us", tz="UTC")
+    return arrow.float64() if column == "elapsed" else arrow.string()
+
+
+def _count(octets: bytes, name: str) -> int:
+    arrow, parquet = _pyarrow()
+    try:
+        # The whole file, not only its count.
+        return int(parquet.read_table(io.BytesIO(octets)).num_rows)
+    except (arrow.ArrowException, OSError) as error:
+        raise StorageError(f"{name} is damaged in the archive: {error}") from None
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UsageError("Parquet files need pyarrow: pip install 'shoal[parquet]'") from None
+    return pyarrow, pyarrow.parquet
