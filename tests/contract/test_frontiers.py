@@ -89,7 +89,6 @@ class TestMemoryFrontier(FrontierContract):
 
 
 class TestRedisFrontier(FrontierContract):
-    shares_hosts = False
     _url = ""
     _servers: Sequence[RedisServer] = ()
 

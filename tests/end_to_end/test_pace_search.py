@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shoal.model import LaneStatus
+from shoal.processes.lane_reasons import why_so
 from shoal.testing.sites.knee_site import KneeSite
 from shoal.testing.sites.loopback import Hit
 from shoal.testing.waiting import eventually
@@ -44,9 +44,12 @@ def longest_over(hits: list[Hit], most: float) -> float:
     return longest
 
 
-async def the_lane(crawl: Any) -> LaneStatus | None:
+async def why_of(crawl: Any) -> str:
+    """What people read of its host."""
     async with crawl.opened() as (frontier, _):
-        return next(iter(await frontier.lanes(crawl.crawl)), None)
+        lane = next(iter(await frontier.lanes(crawl.crawl)), None)
+        known = next(one for one in await frontier.crawls() if one.id == crawl.crawl)
+        return "" if lane is None else why_so(lane, known)
 
 
 async def test_a_fleet_settles_a_little_below_what_a_host_bears(new_crawl: Any, tmp_path: Path) -> None:
@@ -65,8 +68,7 @@ async def test_a_fleet_settles_a_little_below_what_a_host_bears(new_crawl: Any, 
             crawl.start_worker()
 
         async def is_held() -> bool:
-            lane = await the_lane(crawl)
-            return lane is not None and "knee near" in lane.why
+            return "held below its knee" in await why_of(crawl)
 
         await eventually(is_held, seconds=LONGEST, pause=0.2)
         found = site.requests[-1].time
@@ -77,6 +79,9 @@ async def test_a_fleet_settles_a_little_below_what_a_host_bears(new_crawl: Any, 
             return last > found + SETTLED_SECONDS and 0.8 * BEARS <= pace <= BEARS
 
         await eventually(has_settled, seconds=LONGEST, pause=0.2)
+        said = await why_of(crawl)
         crawl.end_workers()
+        assert said.startswith("searching, ")
+        assert "knee near" in said
         assert longest_over(site.requests, MOST) <= LONGEST_OVER
         assert sum(hit.status == 429 for hit in site.requests) < 0.02 * len(site.requests)
