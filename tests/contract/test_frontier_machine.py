@@ -392,6 +392,7 @@ class SqliteMachine(FrontierMachine):
 
 
 class RedisMachine(FrontierMachine):
+    shares_hosts = True
     server: ClassVar[RedisServer]
 
     async def open(self) -> Frontier:
@@ -408,12 +409,14 @@ class SteppedSqliteMachine(SqliteMachine):
 class SteppedRedisMachine(RedisMachine):
     """The same on Redis."""
 
+    shares_hosts = False
     is_stepped = True
 
 
 class ShardsMachine(RedisMachine):
     """Three lanes, each in a shard of its own."""
 
+    shares_hosts = False
     is_sharded = True
 
     async def open(self) -> Frontier:

@@ -90,7 +90,6 @@ class TestMemoryFrontier(FrontierContract):
 
 
 class TestRedisFrontier(FrontierContract):
-    shares_hosts = False
     _url = ""
     _servers: Sequence[RedisServer] = ()
 
