@@ -333,7 +333,9 @@ class FrontierMachine(RuleBasedStateMachine):
 
     def without_scope(self, crawl: Crawl) -> Crawl:
         """A frontier that does not share hosts yet does not say so."""
-        return crawl if self.shares_hosts else msgspec.structs.replace(crawl, pace_scope="host")
+        if self.shares_hosts:
+            return crawl
+        return msgspec.structs.replace(crawl, pace_scope="host", weight=1.0, searches=False)
 
     @invariant()
     def looks_the_same(self) -> None:
@@ -383,6 +385,8 @@ class FrontierMachine(RuleBasedStateMachine):
 
 
 class SqliteMachine(FrontierMachine):
+    shares_hosts = True
+
     async def open(self) -> Frontier:
         return await SqliteFrontier.open(self.folder / "shoal.db", clock=self.clock, steady=self.steady)
 

@@ -63,7 +63,6 @@ def spoil_latest_point(server: RedisServer, crawl: str) -> int:
 
 
 class TestSqliteFrontier(FrontierContract):
-    shares_hosts = False
     _path = Path()
 
     async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
