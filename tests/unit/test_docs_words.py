@@ -22,7 +22,7 @@ ROWS = [
 ]
 CODE = re.compile(r"`([^`]+)`")
 # Arguments of `follow` and `Request`, an attribute of a spider, kinds and keys: names that are in no table.
-OURS = {"priority=", "start", "shoal:inbox:SPIDER", "browser", "priority=10", "priority=0", "nice"}
+OURS = {"priority=", "delay=", "start", "shoal:inbox:SPIDER", "browser", "priority=10", "priority=0", "nice"}
 ASKED_FOR = (
     "visibility timeout", "ack", "prefetch", "consumer group", "token bucket", "AutoThrottle", "dead letter queue",
     "CONCURRENT_REQUESTS_PER_DOMAIN", "DOWNLOAD_DELAY", "SCHEDULER_PERSIST", "dupefilter", "BRPOP",
@@ -56,7 +56,13 @@ def is_known(code: str) -> bool:
     if called is not None:
         return called[1] in shoal.__all__ and called[2] in getattr(shoal, called[1]).__struct_fields__
     metrics = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
-    return code in OURS or code in flags() or is_command(code) or (code.startswith("shoal_") and code in metrics)
+    return (
+        code in OURS
+        or code in shoal.__all__
+        or code in flags()
+        or is_command(code)
+        or (code.startswith("shoal_") and code in metrics)
+    )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0][:40] for row in ROWS])

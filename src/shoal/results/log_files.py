@@ -15,6 +15,7 @@ from shoal.processes.opening import archive_at
 from shoal.settings import Settings
 from shoal.store.base import FetchRow, LogPart, Store
 
+_EARLIEST: Final = -62_135_596_800.0  # the year 1: readers know no time before it
 _NUMBERS: Final = ("key", "token", "attempt", "status", "size", "parent")
 
 Say = Callable[[str], None]
@@ -66,7 +67,7 @@ def as_parquet(lines: Sequence[FetchRow]) -> bytes:
     ordered = sorted(lines, key=lambda line: (line.at, line.crawl, line.key, line.token))
     columns = {name: [getattr(line, name) for line in ordered] for name in FetchRow.__struct_fields__}
     columns["host"] = [line.url.split("/", 3)[2] if line.url.count("/") > 1 else "" for line in ordered]
-    columns["at"] = [round(at * 1_000_000) for at in columns["at"]]
+    columns["at"] = [round(max(at, _EARLIEST) * 1_000_000) for at in columns["at"]]
     schema = arrow.schema([(name, _kind(arrow, name)) for name in columns])
     table = arrow.table(
         {name: arrow.array(values, schema.field(name).type) for name, values in columns.items()}, schema=schema

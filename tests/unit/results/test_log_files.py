@@ -48,6 +48,10 @@ def test_lines_come_in_the_order_of_time_with_their_hosts() -> None:
     assert (rows[0]["error"], rows[1]["parent"], rows[1]["elapsed"]) == ("é🐟\n", 2**63 - 1, 0.25)
 
 
+def test_a_time_that_is_none_keeps_no_line_out() -> None:
+    assert [row["key"] for row in rows_of(as_parquet([fetch(1, at=-1e300), fetch(2, at=-5.5)]))] == [1, 2]
+
+
 def test_no_lines_are_a_file_with_all_columns() -> None:
     table = pyarrow.parquet.read_table(io.BytesIO(as_parquet([])))
     assert table.num_rows == 0

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from shoal.errors import StorageError
 from shoal.sqlite_file import FileConnection, transaction
 from shoal.store.base import FetchRow, LogPart, MovedPart, Put
 from shoal.store.week_numbers import LINES_PER_PART, monday_of, new_name, week_number, week_of, week_text
@@ -117,7 +118,10 @@ class _Lines:
 
 
 def _hold(path: Path, stack: ExitStack) -> bool:
-    file = stack.enter_context(path.with_name(path.name + _LOCK_ENDING).open("ab"))
+    try:
+        file = stack.enter_context(path.with_name(path.name + _LOCK_ENDING).open("ab"))
+    except OSError as error:
+        raise StorageError(f"{error.filename} cannot be made beside the store: {error.strerror}") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
