@@ -74,6 +74,7 @@ updates = st.builds(
     rules_seconds=st.sampled_from([5.0, 100.0]),
     started=st.sampled_from([None, None, 0.0, 1e12]),
     why=st.sampled_from(["", "429", "é" * 130]),
+    learnt=st.sampled_from([None, None, 0.25]),
 )
 pools = st.builds(
     Pool,
@@ -116,7 +117,9 @@ changed_crawls = st.builds(
         Budgets, pages=st.sampled_from([0, 12, 16]), per_lane=st.sampled_from([0, 6]), cost=st.sampled_from([0.0, 8.0])
     ),
     pools=st.lists(pools, max_size=2, unique_by=lambda pool: pool.name).map(tuple),
-    settings=st.sampled_from([{}, {"depth": 3}]),
+    settings=st.sampled_from([{}, {"depth": 3}, {"priority": -1}]),
+    weight=st.sampled_from([1.0, 3.0]),
+    searches=st.booleans(),
     dedup_ttl=st.sampled_from([0.0, 3.0, 8.0, 20.0]),
     limits=st.lists(limits, max_size=2).map(tuple),
 )

@@ -333,7 +333,9 @@ class FrontierMachine(RuleBasedStateMachine):
 
     def without_scope(self, crawl: Crawl) -> Crawl:
         """A frontier that does not share hosts yet does not say so."""
-        return crawl if self.shares_hosts else msgspec.structs.replace(crawl, pace_scope="host")
+        if self.shares_hosts:
+            return crawl
+        return msgspec.structs.replace(crawl, pace_scope="host", weight=1.0, searches=False)
 
     @invariant()
     def looks_the_same(self) -> None:
@@ -383,11 +385,14 @@ class FrontierMachine(RuleBasedStateMachine):
 
 
 class SqliteMachine(FrontierMachine):
+    shares_hosts = True
+
     async def open(self) -> Frontier:
         return await SqliteFrontier.open(self.folder / "shoal.db", clock=self.clock, steady=self.steady)
 
 
 class RedisMachine(FrontierMachine):
+    shares_hosts = True
     server: ClassVar[RedisServer]
 
     async def open(self) -> Frontier:
@@ -404,12 +409,14 @@ class SteppedSqliteMachine(SqliteMachine):
 class SteppedRedisMachine(RedisMachine):
     """The same on Redis."""
 
+    shares_hosts = False
     is_stepped = True
 
 
 class ShardsMachine(RedisMachine):
     """Three lanes, each in a shard of its own."""
 
+    shares_hosts = False
     is_sharded = True
 
     async def open(self) -> Frontier:

@@ -63,7 +63,6 @@ def spoil_latest_point(server: RedisServer, crawl: str) -> int:
 
 
 class TestSqliteFrontier(FrontierContract):
-    shares_hosts = False
     _path = Path()
 
     async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
@@ -90,7 +89,6 @@ class TestMemoryFrontier(FrontierContract):
 
 
 class TestRedisFrontier(FrontierContract):
-    shares_hosts = False
     _url = ""
     _servers: Sequence[RedisServer] = ()
 

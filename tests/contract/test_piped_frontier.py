@@ -64,8 +64,6 @@ class PipedCase(FrontierCase):
 
 
 class TestPipedFrontier(PipedCase, FrontierContract):
-    shares_hosts = False
-
     @pytest.fixture
     def pipe_url(self, rabbitmq: RabbitServer) -> Callable[[str], str]:
         return rabbitmq.at

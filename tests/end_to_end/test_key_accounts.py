@@ -20,6 +20,7 @@ from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply
 PAGES = 16
 RATE = 4
 KEYS = {"anna": "k3y-0f-anna-4711", "bert": "k3y-0f-bert-4711"}
+REVOKED = "k3y-0f-carl-4711"  # the site takes it for a stranger's
 SPIDER = """
 from shoal import Item, Spider
 
@@ -44,6 +45,7 @@ class Api:
     """A site that wants a key for every page, and the site of somebody else to which one of its pages redirects."""
 
     def __init__(self) -> None:
+        self.strangers: list[str] = []
         self.robots: set[str | None] = set()
         self.times: dict[str, list[float]] = {key: [] for key in KEYS.values()}
         self.elsewhere: list[tuple[str, str | None]] = []
@@ -55,6 +57,7 @@ class Api:
             self.robots.add(request.headers.get("authorization"))
             return reply("User-agent: *\nAllow: /", kind="text/plain")
         if key not in KEYS.values():
+            self.strangers.append(key)
             return reply("no key", status=401)
         self.times[key].append(time.monotonic())
         if request.path == "/away":
@@ -94,7 +97,8 @@ def commands(tmp_path: Path, frontier: str, api: tuple[Api, LoopbackServer]) -> 
     folder.mkdir()
     (folder / "api.py").write_text(SPIDER.format(url=url, other=truth.other))
     logins = "".join(
-        f'  {{name = "{name}", headers = {{ Authorization = "Bearer {key}" }}}},\n' for name, key in KEYS.items()
+        f'  {{name = "{name}", headers = {{ Authorization = "Bearer {key}" }}}},\n'
+        for name, key in {"carl": REVOKED, **KEYS}.items()
     )
     table = f'[accounts.api]\nhosts = ["{url}"]\nrate = "{RATE}/s"\nlogins = [\n{logins}]\n'
     (folder / "shoal.toml").write_text(table)
@@ -132,9 +136,11 @@ async def test_keys_keep_their_limit_go_to_their_hosts_alone_and_are_shown_nowhe
     logs = ("--log-level", "debug", "--log-format", "json")
     run, run_log = commands.start("run", "api.py", "--archive", "pages", "--workers", "2", *logs)
     assert await ended(run) == 0, run_log.read_text()
-    asked = Counter(hit.path for hit in server.requests if hit.path != "/robots.txt")
+    asked = Counter(hit.path for hit in server.requests if hit.path != "/robots.txt" and hit.status != 401)
     assert asked == {"/0": 1, "/away": 1, "/broken": 1, **{f"/{number}": 1 for number in range(1, PAGES)}}
     assert truth.robots == {None}
+    # Quarantined by the first answers that it got: those that were on their way together.
+    assert (set(truth.strangers), len(truth.strangers) <= RATE) == ({REVOKED}, True)
     assert ("/theirs", None) in truth.elsewhere
     assert {key for _, key in truth.elsewhere} == {None}
     # One more than the rate is the start that opens the window, another what a busy machine may delay on the way.
@@ -151,5 +157,5 @@ async def test_keys_keep_their_limit_go_to_their_hosts_alone_and_are_shown_nowhe
     assert b"api/anna" in shown[2]
     assert b"***" in shown[-1]
     told = await told_by_archive(tmp_path / "crawl" / "pages")
-    for key in KEYS.values():
+    for key in (*KEYS.values(), REVOKED):
         assert [text for text in [*shown, *told, *files_in(tmp_path)] if key.encode() in text] == []

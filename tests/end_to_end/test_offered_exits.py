@@ -11,10 +11,15 @@ from typing import Any
 
 import pytest
 from crawl_commands import Commands, ended
+from exit_crawl import ExitCrawl, pages_of
+from exit_crawl import site as loopback_site
 
+from shoal import Item, Spider
+from shoal.settings import EXITS_VARIABLE
+from shoal.testing.servers.programs import find_program
 from shoal.testing.servers.proxy_servers import Tinyproxy
 from shoal.testing.servers.redis_server import RedisServer
-from shoal.testing.sites.loopback import Hit
+from shoal.testing.sites.loopback import Hit, Reply, Request, reply
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import eventually
 
@@ -141,3 +146,34 @@ async def test_tasks_of_a_region_leave_through_the_machines_that_offer_it_and_wa
     assert {name.partition("@")[2] for name in exits} == {"fra-1", "fra-2"}
     assert all(one["in_flight"] == 0 for one in exits.values())
     assert PASSWORD not in say_all([run_log, first_log, second_log], commands)
+
+
+class Rendered(Spider):
+    """Its pages are rendered by a browser and load an image each."""
+
+    render = True
+    region = "eu"
+
+    def parse(self, page: Any) -> Any:
+        yield Item(key=page.url)
+        yield page.follow("a")
+
+
+# Five seconds: a browser renders five pages.
+async def test_rendered_pages_and_what_they_load_leave_from_the_offered_addresses(
+    exit_crawl: Callable[..., ExitCrawl], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_program("chromium")
+    monkeypatch.setenv(EXITS_VARIABLE, str(tmp_path / offer(tmp_path, "fra-1", "bind:127.0.0.2", "bind:127.0.0.3")))
+
+    def answer(request: Request) -> Reply:
+        links = "".join(f'<a href="/{number}">x</a>' for number in range(1, 5)) if request.path == "/0" else ""
+        return reply(f'<img src="/image-of{request.path}">{links}')
+
+    async with loopback_site(answer) as server:
+        crawl = exit_crawl(Rendered, f"http://127.0.0.1:{server.port}/0")
+        progress = await crawl.run()
+        assert (progress.done, progress.dead) == (5, 0)
+        assert pages_of(server.requests).keys() >= {"/0", "/4", "/image-of/0", "/image-of/4"}
+        assert {hit.peer for hit in server.requests} == {"127.0.0.2", "127.0.0.3"}
+    assert set(await crawl.exits()) == {"region:eu/127.0.0.2@fra-1", "region:eu/127.0.0.3@fra-1"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from command_line import Folder
 from shoal.frontier import open_frontier
 from shoal.model import Task
 from shoal.settings import Settings
+from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import wait_until
 from shoal.urls import UrlRules
@@ -43,10 +46,17 @@ def books(folder: Folder, site: SiteProcess) -> Folder:
     return begun(folder, site)
 
 
-def begun(folder: Folder, site: SiteProcess, *, most: int = 1000) -> Folder:
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis").start()
+    yield server
+    server.stop()
+
+
+def begun(folder: Folder, site: SiteProcess, *, most: int = 1000, frontier: str = "shoal.db") -> Folder:
     (folder.path / "books.py").write_text(SPIDER.format(url=site.url, most=most))
     (folder.path / "shoal.toml").write_text(PROXIES)
-    folder.run("run", "books.py")
+    folder.run("run", "books.py", "--frontier", frontier)
     return folder
 
 
@@ -153,6 +163,70 @@ def test_the_rest_is_held_back_while_many_wait(folder: Folder, site: SiteProcess
         out, err = adding.communicate(timeout=60)
     assert "100 tasks wait in books-1 (max_pending): the rest is held back" in err
     assert out == "books-1: 1,100 new, 0 known already\n"
+
+
+def test_lines_are_added_as_they_come(books: Folder, site: SiteProcess) -> None:
+    with books.start("add", "books-1", "-", stdin=-1) as adding:
+        assert adding.stdin is not None
+        for number in (1, 2):
+            adding.stdin.write(f"{site.url}?{number}\n")
+            adding.stdin.flush()
+            wait_until(lambda number=number: waiting(books) == number, otherwise="a line is held back")
+        adding.send_signal(signal.SIGINT)
+        _, err = adding.communicate(timeout=60)
+    assert adding.returncode == 130
+    assert "interrupted; so far books-1: 2 new, 0 known already: the same command adds the rest" in err
+
+
+@pytest.mark.parametrize("crawl_is", ["paused", "cancelled"])
+def test_what_keeps_it_from_being_fetched_is_said(books: Folder, site: SiteProcess, crawl_is: str) -> None:
+    books.run("add", "books-1", f"{site.url}?1")
+    books.run(crawl_is.removesuffix("led").removesuffix("d"), "books-1")
+    said = books.run("add", "books-1", f"{site.url}?2").stderr
+    assert f"books-1 is {crawl_is}: " in said
+    assert "resume books-1 lets it go on" in said
+    books.run("resume", "books-1")
+    assert waiting(books) == 2
+
+
+@pytest.mark.parametrize("is_redis", [False, True], ids=["sqlite", "redis"])
+def test_a_file_that_is_added_again_after_each_kill_is_added_once(
+    folder: Folder, site: SiteProcess, tmp_path: Path, is_redis: bool, request: pytest.FixtureRequest
+) -> None:
+    place = request.getfixturevalue("server").url if is_redis else "shoal.db"
+    begun(folder, site, most=100_000, frontier=place)
+    total = 6000
+    (folder.path / "urls.txt").write_text("\n".join(f"{site.url}?{number}" for number in range(total)))
+    known = kills = 0
+    while known < total:
+        with folder.start("add", "books-1", "-f", "urls.txt", "--frontier", place) as adding:
+            # Killed somewhere within the next puts.
+            wanted = known + 700
+            wait_until(
+                lambda wanted=wanted: adding.poll() is not None or left(folder, place) >= wanted,
+                otherwise="nothing is added",
+                pause=0.001,
+            )
+            adding.kill()
+            adding.communicate()
+        kills += adding.returncode == -signal.SIGKILL
+        known = left(folder, place)
+    assert kills
+    again = folder.json("add", "books-1", "-f", "urls.txt", "--frontier", place)
+    assert (again["new"], again["duplicates"], left(folder, place)) == (0, total, total)
+
+
+def left(folder: Folder, place: str) -> int:
+    """The tasks that wait, read without starting a command: kills come soon after."""
+
+    async def read() -> int:
+        frontier = await open_frontier(place if "://" in place else str(folder.path / place))
+        try:
+            return (await frontier.progress("books-1")).left
+        finally:
+            await frontier.close()
+
+    return asyncio.run(read())
 
 
 def test_a_crawl_that_does_not_know_its_handlers_says_so(books: Folder, site: SiteProcess, tmp_path: Path) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import ssl
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,7 +20,6 @@ from shoal.testing.servers.proxy_servers import Tinyproxy
 from shoal.testing.servers.redis_server import RedisServer
 
 PAGES = 24
-PORT_TRIES = 5
 KILL_SECONDS = 60.0
 PASSWORD = "geheim-wort"
 NUMBERS = """
@@ -32,30 +29,6 @@ NUMBERS = """
 """
 
 StartProxy = Callable[..., Tinyproxy]
-
-
-@pytest.fixture
-def start_proxy(tmp_path: Path) -> Iterator[StartProxy]:
-    """Starts proxies, each on the loopback address it is given."""
-    started: list[Tinyproxy] = []
-
-    def start(address: str, **options: Any) -> Tinyproxy:
-        for _ in range(PORT_TRIES):
-            with contextlib.suppress(RuntimeError):
-                started.append(Tinyproxy(tmp_path, address=address, **options).start())
-                return started[-1]
-        raise RuntimeError(f"no tinyproxy would start on {address}")
-
-    yield start
-    for proxy in started:
-        proxy.stop()
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis").start()
-    yield server
-    server.stop()
 
 
 def numbered(pages: int = PAGES) -> dict[str, Page | str]:

@@ -156,6 +156,7 @@ class ExitPassage:
         self._troubles = troubles
         self._max_tries = max_tries
         self._account: AccountSession | None = None
+        self._had_key = False
         self._cookies = cookies
         self.last_visit: Visit | None = None
 
@@ -172,6 +173,7 @@ class ExitPassage:
         # Only here: what is asked for beside the page, such as robots.txt or a login, gets none of them.
         headers = headers_for(self._config, request.url, request.headers)
         if headers is not request.headers:
+            self._had_key = self._config.kind == "key"
             request = msgspec.structs.replace(request, headers=headers)
         if self._config.kind == "account":
             return await self._as_account(request)
@@ -202,7 +204,7 @@ class ExitPassage:
         return 0.0
 
     def refused_by_answer(self, answer: Response | Fault, verdict: Verdict) -> Refused | None:
-        refusal = refusal_of(answer, verdict)
+        refusal = refusal_of(answer, verdict, had_key=self._had_key)
         return None if refusal is None else self._refused(refusal)
 
     def refused_by_handler(self, error: Exception) -> Refused | None:

@@ -20,6 +20,7 @@ from shoal.policy.retries import Verdict
 
 HELD_AGAINST: Final = 3  # the first tries of a page count against their exits; in a small pool, half as many as exits
 REFUSALS: Final = frozenset({403, 407, 429})
+UNAUTHORIZED: Final = 401
 LOGGED_OUT: Final = "logged out at once"
 FAILURES: Final = frozenset(
     {
@@ -52,15 +53,17 @@ class Refused(msgspec.Struct, frozen=True):
     outcome: str
 
 
-def refusal_of(answer: Response | Fault, verdict: Verdict) -> ExitRefusal | None:
-    """The refusal in this answer: the site refused the exit, or the request did not get through; None: neither."""
+def refusal_of(answer: Response | Fault, verdict: Verdict, *, had_key: bool = False) -> ExitRefusal | None:
+    """The refusal in this answer: the site refused the exit, or the request did not get through; None: neither.
+    `had_key`: the exit is a key that was sent, so that a 401 refuses it."""
     if isinstance(answer, Fault):
         if answer.kind not in FAILURES:
             return None
         reason = f"{verdict.outcome}: {answer.message}"
         return ExitRefusal(kind="failed", outcome=verdict.outcome, reason=reason, is_certain=answer.is_certain)
     # A status in `handle_statuses` is the spider's to judge.
-    if answer.status in REFUSALS and verdict.action != "handle":
+    is_refused = answer.status in REFUSALS or (had_key and answer.status == UNAUTHORIZED)
+    if is_refused and verdict.action != "handle":
         return ExitRefusal(kind="blocked", outcome=verdict.outcome, reason=_with_block(answer, verdict.outcome))
     if verdict.outcome.startswith("http_") and verdict.action == "handle":
         return None

@@ -21,10 +21,11 @@ from shoal.policy.retries import Verdict
 Latency = Literal["level", "unclear", "risen"]
 
 # A look at the answers of one pace.
-LOOK_SECONDS: Final = 1.0  # since the first request at this pace, at least
+LOOK_SECONDS: Final = 1.5  # since the first request at this pace, at least: a queue at the host takes a while to grow
 LOOK_ANSWERS: Final = 24  # of the whole fleet; a worker needs its share of them,
 FEWEST_ANSWERS: Final = 5  # but at least so many of its own
 ENOUGH_ANSWERS: Final = 12  # and no more than so many
+LATEST_ANSWERS: Final = 16  # of a worker, are looked at
 FEWEST_FOR_RISE: Final = 8  # that show that they take longer
 PACED_SHARE: Final = 0.75  # of the requests have waited for their start slots: else something else limits the host
 USUAL_ANSWERS: Final = 48  # that make up what is usual
@@ -35,8 +36,8 @@ RISEN_SECONDS: Final = 0.02
 LEVEL: Final = 1.25
 LEVEL_OF_FEW: Final = 1.6
 LEVEL_SECONDS: Final = 0.01
-FAILED_SHARE: Final = 0.2  # of the answers, above what is usual, is a knee, too
-FEWEST_FAILED: Final = 3
+FAILED_SHARE: Final = 0.3  # of the answers, above what is usual, is a knee, too
+FEWEST_FAILED: Final = 4
 # The steps.
 COARSE: Final = 1.25  # where no knee is near
 FINE: Final = 1.06  # near the knee
@@ -76,22 +77,26 @@ class LaneSearch(msgspec.Struct):
     """One worker's view of a lane that is searched.
 
     `answers` are the latest at `interval`, of `count` since the request that started at `since` with a lease of the
-    token `begun`. `usual` are the sorted seconds of answers at paces that the host bore, and `usual_failed` their share
-    of failures. `good` is the fastest interval that went well before the present one, `knee` the one that did not; 0:
-    none. The lane is held until `held_until`."""
+    token `begun`; `first` are the seconds of the first ones. `usual` are the sorted seconds of answers at paces that
+    the host bore, and `usual_failed` their share of failures. `good` is the fastest interval that went well before the
+    present one, `knee` the one that did not; 0: none. The lane is held until `held_until`. `is_raised`: the present
+    interval is faster than the one before; the answers were level at the count `level_at`."""
 
     interval: float = 0.0
     since: float = 0.0
     begun: int = 0
     count: int = 0
     untaken: int = 0
-    answers: deque[Answer] = msgspec.field(default_factory=lambda: deque(maxlen=LOOK_ANSWERS))
+    first: list[float] = msgspec.field(default_factory=list)
+    answers: deque[Answer] = msgspec.field(default_factory=lambda: deque(maxlen=LATEST_ANSWERS))
     usual: list[float] = msgspec.field(default_factory=list)
     usual_failed: float = 0.0
     usual_at: float = 0.0
     latest: deque[float] = msgspec.field(default_factory=lambda: deque(maxlen=ENOUGH_ANSWERS))
     good: float = 0.0
     knee: float = 0.0
+    is_raised: bool = False
+    level_at: int = 0
     step: float = COARSE
     hold: float = 0.0
     held_until: float = 0.0
@@ -112,6 +117,8 @@ class LaneSearch(msgspec.Struct):
         self.count += 1
         self.untaken += 1
         self.answers.append(Answer(latency, lease.wait > 0, verdict.action == "retry"))
+        if len(self.first) < FEWEST_FOR_RISE:
+            self.first.append(latency)
         if lease.interval < fastest * (1 - SAME_PACE):
             return LaneUpdate(interval=fastest, if_interval=lease.interval, learnt=fastest)
         if not self._has_seen_enough(started):
@@ -132,8 +139,9 @@ class LaneSearch(msgspec.Struct):
         else:
             self._has_risen(former)
         self.interval, self.since, self.begun, self.count = lease.interval, started, lease.token, 0
-        self.untaken, self.has_told = 0, False
+        self.untaken, self.level_at, self.has_told = 0, 0, False
         self.answers.clear()
+        self.first.clear()
         return True
 
     def _join(self, lease: Lease, *, started: float) -> None:
@@ -145,16 +153,16 @@ class LaneSearch(msgspec.Struct):
 
     def _has_slowed(self, former: float, *, started: float) -> None:
         least, most = SAME_KNEE
-        is_same = least <= self.knee / former <= most
+        is_same = self.is_raised and least <= self.knee / former <= most
         self.hold = min(LONGER * self.hold, LONGEST_HOLD) if is_same else FIRST_HOLD
         self.held_until = started + self.hold
         self.settled_at = started + SETTLING_SECONDS
-        self.knee = former
+        self.knee, self.is_raised = former, False
         self.step = FINE
         self.eased += 1
 
     def _has_risen(self, former: float) -> None:
-        self.good = former
+        self.good, self.is_raised = former, True
         self.eased = max(self.eased - 1, 0)
         if self.knee and former < NEAR * self.knee:
             self.knee = 0.0
@@ -169,15 +177,16 @@ class LaneSearch(msgspec.Struct):
     @property
     def _is_behind(self) -> bool:
         """Whether the host answers fewer requests than the lane may start, seen without knowing how fast it usually is:
-        answers take longer and longer, or as many as allowed are waited for."""
-        seconds, half = [answer.seconds for answer in self.answers], len(self.answers) // 2
-        return not self._is_paced or latency_of(sorted(seconds[half:]), sorted(seconds[:half])) == "risen"
+        answers take longer than the first ones at this pace, or as many as allowed are waited for."""
+        latest = [answer.seconds for answer in self.answers][-FEWEST_FOR_RISE:]
+        return not self._is_paced or latency_of(sorted(latest), sorted(self.first)) == "risen"
 
     def _has_seen_enough(self, started: float) -> bool:
         passed = started - self.since
         if passed < LOOK_SECONDS:
             return False
-        return self.count >= _needed(self.count * self.interval / passed)
+        times = 1 if self.usual else 2
+        return self.count >= times * _needed(self.count * self.interval / passed)
 
     def _decided(self, lease: Lease, *, started: float, fastest: float) -> LaneUpdate | None:
         seconds = sorted(answer.seconds for answer in self.answers)
@@ -185,7 +194,7 @@ class LaneSearch(msgspec.Struct):
         if self.usual and failed >= FEWEST_FAILED and failed / len(seconds) > self.usual_failed + FAILED_SHARE:
             return self._slower(lease, started=started, cause="more of its answers failed")
         if not self.usual and lease.interval < lease.base_interval * (1 - SAME_PACE):
-            if len(seconds) < LOOK_ANSWERS:
+            if len(seconds) < LATEST_ANSWERS:
                 return None
             if self._is_behind:
                 return self._until_paced(lease, seconds, started=started)
@@ -194,6 +203,7 @@ class LaneSearch(msgspec.Struct):
         latency = latency_of(seconds, self.usual)
         if latency == "risen":
             return self._after_rise(lease, seconds, started=started)
+        self.level_at = self.count
         if latency == "unclear":
             return None
         self._went_well(seconds, failed / len(seconds))
@@ -219,6 +229,9 @@ class LaneSearch(msgspec.Struct):
 
     def _after_rise(self, lease: Lease, seconds: list[float], *, started: float) -> LaneUpdate | None:
         if started < self.settled_at or len(seconds) < FEWEST_FOR_RISE:
+            return None
+        if not self.is_raised and self.count - self.level_at < LATEST_ANSWERS:
+            # A pace that went well is judged again and again: once in a while that looks like a rise.
             return None
         if self.eased >= MOST_EASED:
             self.usual, self.eased = seconds, 0
@@ -290,7 +303,7 @@ def latency_of(now: Sequence[float], usual: Sequence[float]) -> Latency:
 
 
 def _is_above(now: Sequence[float], usual: Sequence[float], *, times: float, seconds: float) -> bool:
-    ranks = min(len(now), LOOK_ANSWERS)
+    ranks = min(len(now), LATEST_ANSWERS)
     above = sum(_at(now, rank / ranks) > times * _at(usual, rank / ranks) + seconds for rank in range(ranks))
     return 2 * above >= ranks
 

@@ -47,9 +47,10 @@ class Lines:
         """Whether the crawl's record tells the handlers of its spider."""
         return bool(self._handlers)
 
-    def requests(self, lines: Iterable[str], *, source: str) -> Iterator[Request]:
-        """The request of each line. `source` is named in the refusal of one."""
-        for number, line in enumerate(lines, start=1):
+    def requests(self, lines: Iterable[str], *, source: str, first: int = 1) -> Iterator[Request]:
+        """The request of each line. `source` is named in the refusal of one, with its number: `first` is that of the
+        first one."""
+        for number, line in enumerate(lines, start=first):
             text = line.strip()
             if not text or text.startswith("#"):
                 continue

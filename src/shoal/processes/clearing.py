@@ -107,8 +107,6 @@ class Clearing:
         self._tell(removed, plan)
         for crawl in removed:
             await self._stepwise(partial(self._frontier.delete_crawl, crawl.id, seconds=STEP_SECONDS))
-            async with self._inbox() as inbox:
-                await inbox.delete(crawl.id)
         gone = {crawl.id for crawl in removed}
         for crawl in crawls:
             is_begun = crawl.keys == "dropping"

@@ -160,7 +160,7 @@ async def _wait_for_room(frontier: Frontier, crawl: str, max_pending: int, *, sa
 
 async def _expand(source: Any) -> AsyncIterator[Request | None]:
     if isinstance(source, Stdin):
-        async for lines in _arriving(sys.stdin):
+        async for lines in arriving(sys.stdin):
             for request in _lines(lines, source):
                 yield request
             yield None
@@ -185,7 +185,7 @@ def _expand_at_once(source: Any) -> Iterator[Request]:
         raise _no_source(source)
 
 
-async def _arriving(stream: TextIO) -> AsyncIterator[list[str]]:
+async def arriving(stream: TextIO) -> AsyncIterator[list[str]]:
     """The lines of a stream as they arrive, in groups. The writer at the other end may be slow."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[bytes] = asyncio.Queue(ARRIVING_CHUNKS)

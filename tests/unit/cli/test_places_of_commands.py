@@ -23,7 +23,7 @@ URLS = {
     "inbox": "incoming",
 }
 # URLs that are no places of a crawl.
-OTHER_URLS = {"--from", "--url"}
+OTHER_URLS = {"--from", "--url", "--retention-archive"}
 
 
 def commands(

@@ -23,6 +23,14 @@ def test_a_status_that_turns_a_visitor_away_blocks_its_exit(status: int) -> None
     assert (refusal.kind, refusal.outcome) == ("blocked", f"http_{status}")
 
 
+def test_a_key_that_a_site_does_not_take_is_blocked_and_only_a_key() -> None:
+    answer = respond(URL, status=401)
+    refusal = refusal_of(answer, judge(answer), had_key=True)
+    assert refusal is not None
+    assert (refusal.kind, refusal.outcome) == ("blocked", "http_401")
+    assert refusal_of(answer, judge(answer)) is None
+
+
 @pytest.mark.parametrize("status", [200, 301, 404, 410, 500, 503])
 def test_other_answers_say_nothing_against_an_exit(status: int) -> None:
     answer = respond(URL, "<p>text", status=status, headers={"location": "/x"})

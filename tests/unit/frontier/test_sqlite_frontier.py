@@ -15,12 +15,12 @@ import pytest
 from shoal.errors import StorageError, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.rules.constants import MAX_PUT_OFF
-from shoal.frontier.sqlite import expiry, kind_queues, lease_rows, lost_leases
+from shoal.frontier.sqlite import expiry, host_looks, kind_queues, lease_rows, lost_leases
 from shoal.frontier.sqlite import lease as sqlite_lease
 from shoal.frontier.sqlite import put as sqlite_put
 from shoal.frontier.sqlite import settle as sqlite_settle
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.frontier.sqlite.ledger import WRITE_LANES
+from shoal.frontier.sqlite.ledger import NOT_ALONE, WRITE_LANES
 from shoal.model import Crawl, Done, ExitUse, Pool, Retry, Task
 from shoal.sqlite_file import update_of
 from shoal.testing.clock import FakeClock
@@ -40,6 +40,9 @@ HOT_QUERIES = {
     "next lane with tasks of a kind": kind_queues.NEXT_OF_KIND,
     "requests on their way": lease_rows.ON_THEIR_WAY,
     "known keys": sqlite_put.KNOWN,
+    "lanes of other crawls": host_looks.OTHERS,
+    "what is kept of a host": host_looks.KEPT,
+    "lanes that are not alone": NOT_ALONE,
     "keys that ended": expiry.KNOWN_PAST,
     "keys that expired": expiry.EXPIRED_PAST,
 }
@@ -72,8 +75,8 @@ async def test_a_leased_task_is_found_by_its_key(tmp_path: Path, query: str) -> 
         lease_rows.tasks_select(128),
         update_of(lease_rows.FREE, 128, 2),
         update_of(lease_rows.LEND, 128, 4),
-        update_of(lease_rows.START, 128, 6),
-        update_of(WRITE_LANES, 128, 15),
+        update_of(lease_rows.START, 128, 9),
+        update_of(WRITE_LANES, 128, 18),
     ],
     ids=["next tasks", "landed", "lent", "started", "lanes"],
 )

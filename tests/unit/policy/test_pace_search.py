@@ -17,7 +17,7 @@ from shoal.policy.retries import Verdict
 from shoal.settings import Settings
 
 RATE, MAX_RATE = 4.0, 100.0
-SETTLED, END = 90.0, 180.0
+SETTLED, END = 120.0, 210.0
 LONGEST_OVER = 3.0  # seconds in which a host may be asked more often than it allows
 FAILED = Verdict("http_500", "retry")
 
@@ -188,7 +188,7 @@ def test_a_pace_that_somebody_has_set_is_not_searched(lane: str, base: float) ->
 
 def test_a_search_takes_a_step_once_it_has_seen_enough_at_its_pace() -> None:
     moods = Moods.of(settings())
-    updates = [moods.after(lease(interval=BASE, base=BASE, number=number), GOOD, 0.05) for number in range(12)]
+    updates = [moods.after(lease(interval=BASE, base=BASE, number=number), GOOD, 0.05) for number in range(24)]
     assert not any(updates[:-1])
     step = updates[-1]
     assert step is not None

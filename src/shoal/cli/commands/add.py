@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,6 +17,7 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_with, place_options
 
 if TYPE_CHECKING:
+    from shoal.errors import UsageError
     from shoal.frontier.base import Frontier
     from shoal.journey.intake import Intake
     from shoal.model import Crawl
@@ -150,23 +150,27 @@ async def _add(
             screen.say(f"{crawl.id} does not say which handlers it has: {fields['handler']!r} is not checked")
         requests = _given(urls, file, lines)
         with Counting.on(screen) as counting:
-            room = Room(crawl, frontier=frontier, most=intake.settings.max_pending, screen=screen, counting=counting)
-            added = await _put(requests, crawl, intake=intake, frontier=frontier, room=room)
-        if added.new and (line := await _nobody_line(crawl, fields, frontier=frontier)):
+            idle = partial(_idle_line, crawl, fields, frontier=frontier, places=places)
+            room = Room(crawl, frontier=frontier, most=intake.settings.max_pending, idle=idle, say=screen.say)
+            added = await _put(requests, intake=intake, frontier=frontier, room=room, counting=counting)
+        if added.new and (line := await idle()):
             screen.say(line)
         return added
 
 
-async def _nobody_line(crawl: Crawl, fields: dict[str, Any], *, frontier: Frontier) -> str:
-    """That no worker does what was added, and what to start; empty where one does. Workers may have left as the URLs
+async def _idle_line(crawl: Crawl, fields: dict[str, Any], *, frontier: Frontier, places: Places) -> str:
+    """That nobody does what was added, and what to start; empty where a worker does. Workers may have left as the URLs
     came in."""
+    from shoal.cli.next_commands import command, quote
+    from shoal.model import CrawlState
     from shoal.processes.crew import at_work
     from shoal.processes.served_kinds import unserved, unserved_line
 
+    progress = await frontier.progress(crawl.id)
+    if progress.state not in (CrawlState.RUNNING, CrawlState.FINISHED):
+        return f"{crawl.id} is {progress.state}: {command(f'resume {quote(crawl.id)}', places)} lets it go on"
     workers = await at_work(crawl.id, frontier=frontier)
-    if (workers or fields.keys() & {"kind", "region"}) and (
-        missing := unserved(await frontier.progress(crawl.id), workers)
-    ):
+    if (workers or fields.keys() & {"kind", "region"}) and (missing := unserved(progress, workers)):
         return unserved_line(missing, crawl, workers)
     return "" if workers else f"nobody works on {crawl.id} now: run the command that began it again"
 
@@ -174,50 +178,83 @@ async def _nobody_line(crawl: Crawl, fields: dict[str, Any], *, frontier: Fronti
 class Room:
     """Waits while a crawl has as many tasks as it may have waiting, and says so."""
 
-    def __init__(self, crawl: Crawl, *, frontier: Frontier, most: int, screen: Screen, counting: Counting) -> None:
-        self.counting = counting
-        self._crawl = crawl.id
+    def __init__(
+        self,
+        crawl: Crawl,
+        *,
+        frontier: Frontier,
+        most: int,
+        idle: Callable[[], Awaitable[str]],
+        say: Callable[[str], None],
+    ) -> None:
+        self.say = say
+        self.crawl = crawl.id
         self._frontier = frontier
         self._most = most
-        self._screen = screen
+        self._idle = idle
         self._has_said = False
 
     async def wait(self) -> None:
         from shoal.processes.adding import has_room
 
-        while not await has_room(self._crawl, frontier=self._frontier, max_pending=self._most):
+        while not await has_room(self.crawl, frontier=self._frontier, max_pending=self._most):
             if not self._has_said:
                 self._has_said = True
-                self._screen.say(
-                    f"{count(self._most)} tasks wait in {self._crawl} (max_pending): the rest is held back"
-                )
+                self.say(f"{count(self._most)} tasks wait in {self.crawl} (max_pending): the rest is held back")
+                if line := await self._idle():
+                    self.say(line)
             await asyncio.sleep(FULL_SECONDS)
 
 
-async def _put(requests: Iterator[Request], crawl: Crawl, *, intake: Intake, frontier: Frontier, room: Room) -> Added:
+async def _put(
+    requests: AsyncIterator[Request | None], *, intake: Intake, frontier: Frontier, room: Room, counting: Counting
+) -> Added:
     from shoal.errors import UsageError
-    from shoal.processes.adding import BATCH, Added, add_requests
+    from shoal.processes.adding import Added, add_requests
+    from shoal.processes.outages import until_reachable
 
-    added = Added(crawl=crawl.id)
-    refusal: UsageError | None = None
-    while refusal is None:
-        batch: list[Request] = []
-        try:
-            for request in itertools.islice(requests, BATCH):
-                batch.append(request)
-        except UsageError as error:
-            refusal = error
-        if not batch:
-            break
-        await room.wait()
-        await add_requests(batch, added, intake=intake, frontier=frontier)
-        room.counting.show(partial(_line, added))
-    if refusal is not None:
-        raise UsageError(f"{refusal}; of those before it, {_line(added)}: correct it and send all again") from None
+    added = Added(crawl=room.crawl)
+    try:
+        while (batch := await _batch(requests)).requests or batch.refusal:
+            if batch.requests:
+                await until_reachable(room.wait, say=room.say)
+                put = partial(add_requests, batch.requests, added, intake=intake, frontier=frontier)
+                await until_reachable(put, say=room.say)
+                counting.show(partial(_line, added))
+            if batch.refusal:
+                said = f"{batch.refusal}; of those before it, {_line(added)}: correct it and send all again"
+                raise UsageError(said) from None
+    except asyncio.CancelledError:
+        room.say(f"interrupted; so far {_line(added)}: the same command adds the rest")
+        raise
     return added
 
 
-def _given(urls: tuple[str, ...], file: str | None, lines: Lines) -> Iterator[Request]:
+class Batch(NamedTuple):
+    """Requests to put at once, and why none comes after them."""
+
+    requests: list[Request]
+    refusal: UsageError | None = None
+
+
+async def _batch(requests: AsyncIterator[Request | None]) -> Batch:
+    """The next requests; fewer where more may take long to arrive. Empty: there are no more."""
+    from shoal.errors import UsageError
+    from shoal.processes.adding import BATCH
+
+    found: list[Request] = []
+    try:
+        async for request in requests:
+            if request is not None:
+                found.append(request)
+            if len(found) >= BATCH or (request is None and found):
+                break
+    except UsageError as error:
+        return Batch(found, error)
+    return Batch(found)
+
+
+def _given(urls: tuple[str, ...], file: str | None, lines: Lines) -> AsyncIterator[Request | None]:
     """The requests to add. A wrong URL on the command line and a wrong line of a file are refused before anything is
     added; a wrong URL on standard input is only counted."""
     from shoal.urls import canonical
@@ -229,15 +266,23 @@ def _given(urls: tuple[str, ...], file: str | None, lines: Lines) -> Iterator[Re
     return _requests(named, file, lines)
 
 
-def _requests(urls: list[str], file: str | None, lines: Lines) -> Iterator[Request]:
+async def _requests(urls: list[str], file: str | None, lines: Lines) -> AsyncIterator[Request | None]:
+    """None where the next one may take long to arrive."""
+    from shoal.processes.sources import arriving
+
     for url in urls:
-        if url == STDIN:
-            arriving = (line.decode("utf-8", "replace") for line in sys.stdin.buffer)
-            yield from lines.requests(arriving, source="standard input")
-        else:
+        if url != STDIN:
             yield lines.request(url)
+            continue
+        number = 1
+        async for arrived in arriving(sys.stdin):
+            for request in lines.requests(arrived, source="standard input", first=number):
+                yield request
+            number += len(arrived)
+            yield None
     if file is not None:
-        yield from lines.requests(_read(file), source=file)
+        for request in lines.requests(_read(file), source=file):
+            yield request
 
 
 def _read(file: str) -> Iterator[str]:

@@ -12,7 +12,9 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL, STAYER
 from shoal.frontier.rules.exits import check_exits
+from shoal.frontier.rules.hosts import ALONE, SHARED
 from shoal.frontier.rules.limits import decoded, encoded
+from shoal.frontier.rules.priorities import effective_weight
 from shoal.frontier.rules.tasks import DROPPED, losses_of_requeued, outcome_of
 from shoal.frontier.rules.unreadable import unreadable_crawl
 from shoal.frontier.sqlite import pool_exits
@@ -33,7 +35,7 @@ _COUNT_DEAD = (
 _HAS_MORE = f"SELECT EXISTS ({_AMONG} AND :key IS NULL LIMIT 1 OFFSET :most)"
 _CRAWLS = (
     "SELECT name, spider, state, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost,"
-    " settings, pools, feeding, dedup_ttl, created, finished, limits, keys FROM crawl"
+    " settings, pools, feeding, dedup_ttl, created, finished, limits, keys, apart, weight, searches FROM crawl"
     " JOIN crawl_about ON crawl_about.crawl = crawl.id"
 )
 KEYS: Final = ("known", "dropping", "dropped")
@@ -70,16 +72,17 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: floa
     budgets = crawl.budgets
     db.execute(
         "UPDATE crawl SET interval = ?, cap = ?, needs_rules = ?, max_pages = ?, max_per_lane = ?, max_per_shape = ?,"
-        " max_cost = ?, limits = ? WHERE id = ?",
+        " max_cost = ?, limits = ?, share = ?, searches = ? WHERE id = ?",
         (
             crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages, budgets.per_lane, budgets.per_shape,
-            budgets.cost, encoded(crawl.limits), row_id,
+            budgets.cost, encoded(crawl.limits), effective_weight(crawl.weight, crawl.priority), crawl.searches, row_id,
         ),
     )  # fmt: skip
     ledger = load(db, crawl.id, at=at)
     now = ledger.now
     change_ttl(ledger, crawl.dedup_ttl)
-    db.execute("UPDATE crawl_about SET settings = ? WHERE crawl = ?", (msgspec.json.encode(crawl.settings), row_id))
+    about = (msgspec.json.encode(crawl.settings), crawl.weight, row_id)
+    db.execute("UPDATE crawl_about SET settings = ?, weight = ? WHERE crawl = ?", about)
     old_pools = {pool.name: pool for pool in pool_exits.take_over(db, row_id, crawl.pools, now=now)}
     direct = f"(name NOT LIKE '%{VIA}%' OR instr(name, '{VIA}{REGION}')) AND name NOT LIKE '%{STAGE}%'"
     _change_pace(db, row_id, direct, old=(interval, cap), new=(crawl.interval, crawl.cap), now=now)
@@ -104,6 +107,7 @@ def _change_pace(
     if new[0] != old[0]:
         db.execute(
             "UPDATE lane SET interval = CASE WHEN interval = base_interval THEN :new ELSE interval END,"  # noqa: S608 -- constants
+            f" sharing = iif(sharing = {ALONE}, {SHARED}, sharing),"
             " base_interval = :new, next_start = max(last_start + :new, blocked_until, min(next_start, :now))"
             f" WHERE crawl = :crawl AND {which} AND base_interval = :old",
             {"new": new[0], "old": old[0], "crawl": row_id, **values},
@@ -115,19 +119,21 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
     row_id = db.execute(
         "INSERT INTO crawl (name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape,"
         " max_cost, cost, dedup_ttl, generation, turned, epoch, last_seq, last_token,"
-        " queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost, limits)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ?)",
+        " queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost, limits, apart, share,"
+        " searches)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ?, ?, ?, ?)",
         (
             crawl.id, str(crawl.state), crawl.feeding, crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages,
             budgets.per_lane, budgets.per_shape, budgets.cost, crawl.dedup_ttl, now, encoded(crawl.limits),
+            crawl.pace_scope == "crawl", effective_weight(crawl.weight, crawl.priority), crawl.searches,
         ),
     ).lastrowid  # fmt: skip
     db.execute("UPDATE crawl SET epoch = id * ? WHERE id = ?", (EPOCHS_PER_CRAWL, row_id))
     db.execute(
-        "INSERT INTO crawl_about (crawl, spider, settings, pools, rolls, created) VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO crawl_about (crawl, spider, settings, pools, rolls, created, weight) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             row_id, crawl.spider, msgspec.json.encode(crawl.settings), msgspec.json.encode(crawl.pools),
-            pool_exits.encode_names(crawl.pools, {}), crawl.created or now,
+            pool_exits.encode_names(crawl.pools, {}), crawl.created or now, crawl.weight,
         ),
     )  # fmt: skip
 
@@ -321,6 +327,9 @@ def _crawl(row: tuple[Any, ...], known: dict[str, Any] | None = None) -> Crawl:
         finished,
         limits,
         keys,
+        apart,
+        weight,
+        searches,
     ) = row
     return Crawl(
         id=name,
@@ -338,4 +347,7 @@ def _crawl(row: tuple[Any, ...], known: dict[str, Any] | None = None) -> Crawl:
         limits=decoded(limits),
         dedup_ttl=ttl,
         keys=KEYS[keys],
+        pace_scope="crawl" if apart else "host",
+        weight=weight,
+        searches=bool(searches),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from shoal.frontier.rules.constants import HEALTHY, MAX_KEPT_SESSIONS, REMOVED
 from shoal.frontier.rules.exits import (
@@ -21,6 +21,10 @@ from shoal.model import VIA, ExitUse, Pool
 
 _READ_EXIT = f"SELECT {EXIT_COLUMNS} FROM exit WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant
 _SAVE_EXIT = f"INSERT OR REPLACE INTO exit (crawl, name, {EXIT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 -- constant
+_HOLDERS = (
+    "SELECT exit.name, crawl.id, crawl.name FROM exit JOIN crawl ON crawl.id = exit.crawl"
+    " WHERE exit.holder <> 0 AND crawl.apart = 0 AND crawl.state <> 'deleting'"
+)
 _COUNT_USE = (
     "INSERT INTO lane_exit (lane, place, requests, ok, blocked, failed, size, elapsed, cost)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET requests = requests + excluded.requests,"
@@ -31,12 +35,44 @@ _READ_QUARANTINE = "SELECT streak, rests_until FROM lane_exit WHERE lane = ? AND
 _SAVE_QUARANTINE = "UPDATE lane_exit SET streak = ?, rests_until = ? WHERE lane = ? AND place = ?"
 
 
+class Holders:
+    """The accounts that are in use, each with the crawl that uses it: read when first asked for. The crawls of one
+    lease call have them in common."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._found: dict[str, tuple[int, str]] | None = None
+
+    def crawl_of(self, name: str) -> int | None:
+        found = self._all().get(name)
+        return found[0] if found else None
+
+    def crawls_of(self, names: Iterable[str], *, but: int) -> list[str]:
+        found = self._all()
+        return [found[name][1] for name in names if name in found and found[name][0] != but]
+
+    def hold(self, name: str, crawl: int) -> None:
+        """A lease of this crawl uses the account from now on."""
+        if self._found is not None:
+            self._found[name] = (crawl, "")
+
+    def read_again(self) -> None:
+        self._found = None
+
+    def _all(self) -> dict[str, tuple[int, str]]:
+        if self._found is None:
+            self._found = {name: (crawl, crawl_name) for name, crawl, crawl_name in self._db.execute(_HOLDERS)}
+        return self._found
+
+
 class CrawlExits:
     """Reads and writes only the exits that lanes use in this transaction."""
 
-    def __init__(self, db: sqlite3.Connection, crawl: int, *, now: float) -> None:
+    def __init__(self, db: sqlite3.Connection, crawl: int, *, now: float, is_apart: bool) -> None:
         self.db = db
         self.now = now
+        self.holders = Holders(db)
+        self._is_apart = is_apart
         self.spent = 0.0
         self.put_off_so_far = 0
         self._crawl = crawl
@@ -96,6 +132,16 @@ class CrawlExits:
         """The exit's row, or None in a crawl whose exits have none."""
         return self.exit(name) if self._has_rows is not False or name in self._exits else None
 
+    def is_held(self, name: str, found: ExitRow | None) -> bool:
+        """Whether a lease of any crawl uses the exit alone."""
+        if found is not None and found.holder:
+            return True
+        return not self._is_apart and self.holders.crawl_of(name) not in (None, self._crawl)
+
+    def crawls_that_hold(self, names: Sequence[str]) -> list[str]:
+        """The names of other crawls of which a lease uses one of these exits alone."""
+        return [] if self._is_apart else self.holders.crawls_of(names, but=self._crawl)
+
     def use(self, name: str, pool: Pool, token: int) -> int:
         """A lease begins to use the exit; gives the version of its session."""
         found = self.exit(name) if pool.exclusive else self.known_exit(name)
@@ -103,6 +149,8 @@ class CrawlExits:
             return 0
         if pool.exclusive:
             found.holder = token
+            if not self._is_apart:
+                self.holders.hold(name, self._crawl)
             self._changed_exits.add(name)
         parking = parking_on_trial(found.parking, pool, token=token, now=self.now)
         if parking is not found.parking:

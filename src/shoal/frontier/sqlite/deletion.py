@@ -6,6 +6,7 @@ import sqlite3
 from typing import Final
 
 from shoal.frontier.rules.dropped_keys import not_finished
+from shoal.frontier.sqlite.kept_hosts import keep_hosts
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.put import ids_of
 from shoal.model import CrawlState
@@ -19,6 +20,7 @@ LANES_PER_STEP: Final = 200
 _OF_LANES: Final = {
     "shape": "lane, shape",
     "lane_rules": "lane",
+    "lane_learnt": "lane",
     "lane_rest": "lane, place",
     "lane_exit": "lane, place",
     "lane_why": "lane, kind",
@@ -42,7 +44,7 @@ def half_deleted(db: sqlite3.Connection) -> list[str]:
     return [name for (name,) in db.execute("SELECT name FROM crawl WHERE state = ? ORDER BY id", (DELETING,))]
 
 
-def delete_some(db: sqlite3.Connection, name: str) -> bool:
+def delete_some(db: sqlite3.Connection, name: str, *, wall: float) -> bool:
     """One step of removing a crawl; gives whether it is gone. The first one takes it from everybody's sight."""
     row = db.execute("SELECT id, state FROM crawl WHERE name = ?", (name,)).fetchone()
     if row is None:
@@ -54,7 +56,7 @@ def delete_some(db: sqlite3.Connection, name: str) -> bool:
     first, last = ids_of(crawl)
     some = "SELECT id FROM task WHERE id BETWEEN ? AND ? LIMIT ?"
     removed = db.execute(f"DELETE FROM task WHERE id IN ({some})", (first, last, ROWS_PER_STEP)).rowcount  # noqa: S608 -- constants
-    if removed == ROWS_PER_STEP or _remove_lanes(db, crawl):
+    if removed == ROWS_PER_STEP or _remove_lanes(db, crawl, wall=wall):
         return False
     for table in _OF_CRAWLS:
         if _remove_rows(db, table, crawl) == ROWS_PER_STEP:
@@ -75,9 +77,10 @@ def drop_some_keys(ledger: Ledger) -> bool:
     return is_last
 
 
-def _remove_lanes(db: sqlite3.Connection, crawl: int) -> bool:
+def _remove_lanes(db: sqlite3.Connection, crawl: int, *, wall: float) -> bool:
     """Remove some lanes, or some of what they have; gives whether there may be more."""
     lanes = f"SELECT id FROM lane WHERE crawl = ? ORDER BY name LIMIT {LANES_PER_STEP}"  # noqa: S608 -- constants
+    keep_hosts(db, crawl, lanes, wall=wall)
     for table, columns in _OF_LANES.items():
         some = f"SELECT {columns} FROM {table} WHERE lane IN ({lanes}) LIMIT ?"  # noqa: S608 -- constants
         statement = f"DELETE FROM {table} WHERE ({columns}) IN ({some})"  # noqa: S608 -- constants

@@ -20,6 +20,7 @@ from shoal.frontier.sqlite import control, points, pool_exits, views
 from shoal.frontier.sqlite.deletion import delete_some, drop_some_keys, half_deleted
 from shoal.frontier.sqlite.earlier_keys import START, Position, check_earlier, done_keys, note_undone
 from shoal.frontier.sqlite.expiry import expire_keys
+from shoal.frontier.sqlite.host_looks import reserve
 from shoal.frontier.sqlite.lease import Stuck, Terms, lease
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.lost_leases import Death, evict, reclaim_unknown
@@ -118,7 +119,9 @@ class SqliteFrontier:
         )
 
     async def delete_crawl(self, crawl: str, *, seconds: float = math.inf) -> bool:
-        return await self._stepwise(lambda: self._write(lambda db, _: delete_some(db, crawl)), seconds=seconds)
+        return await self._stepwise(
+            lambda: self._write(lambda db, at: delete_some(db, crawl, wall=at.wall)), seconds=seconds
+        )
 
     async def half_deleted(self) -> list[str]:
         return await self._read(lambda db, _: half_deleted(db))
@@ -233,11 +236,7 @@ class SqliteFrontier:
 
     async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT, missed: float = 0.0) -> float:  # noqa: A002 -- as the contract has it
         def work(ledger: Ledger) -> tuple[float, float]:
-            row = ledger.lane(lane)
-            start = row.reserved_start(missed, now=ledger.now)
-            if row.has_pool:
-                start = ledger.exits_of(row).reserve(exit, start, missed=missed)
-            row.start(start, now=ledger.now)
+            start = reserve(ledger, ledger.lane(lane), exit, missed=missed)
             ledger.flush()
             return start - ledger.now, self._times.now()
 

@@ -6,7 +6,7 @@ import msgspec
 
 from shoal.frontier.rules.exits import NOT_PARKED, Parking
 from shoal.frontier.rules.lanes import Pace, bring_back, reserved_start, take_slot, update_pace
-from shoal.model import VIA, LaneUpdate
+from shoal.model import STAGE, VIA, LaneUpdate
 
 # The states of a task, as its row has them.
 QUEUED, DELAYED, LEASED, DEAD, CANCELLED = range(5)
@@ -16,11 +16,11 @@ CRAWL_COLUMNS = (
     "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost, cost,"
     " finished, dedup_ttl, generation, turned, epoch,"
     " last_seq, last_token, queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost,"
-    " clock_last, clock_shift, kinds, ran, limits, keys"
+    " clock_last, clock_shift, kinds, ran, limits, keys, apart, share, searches"
 )
 LANE_COLUMNS = (
     "id, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight, waiting, known, opener,"
-    " rules_until, rules_version, exits, exits_next"
+    " rules_until, rules_version, sharing, turn, wants_until, heeded_until, exits, exits_next"
 )
 EXIT_COLUMNS = "strikes, struck_lane, parked_until, parkings, trial, holder, session, sessions"
 
@@ -63,6 +63,9 @@ class CrawlRow(msgspec.Struct):
     ran: float
     limits: str
     keys: int
+    apart: int
+    share: float
+    searches: int
 
     @property
     def left(self) -> int:
@@ -90,6 +93,10 @@ class LaneRow(msgspec.Struct):
     opener: int
     rules_until: float
     rules_version: int
+    sharing: int
+    turn: float
+    wants_until: float
+    heeded_until: float
     exits: bytes
     exits_next: float
 
@@ -98,14 +105,21 @@ class LaneRow(msgspec.Struct):
         return VIA in self.name
 
     @property
+    def is_stage(self) -> bool:
+        return STAGE in self.name
+
+    @property
     def ready_at(self) -> float:
         """When the lane may start, as far as its pace and its exits go."""
         return max(self.next_start, self.exits_next)
 
-    def start(self, at: float, *, now: float) -> None:
-        """A request starts at this time; the next one may start an interval later."""
+    def start(self, at: float, *, now: float, interval: float | None = None) -> None:
+        """A request starts at this time; the next one may start an interval later: the lane's own, or the longest of
+        all crawls that is given."""
+        if interval is None:
+            interval = self.interval
         self.last_start, self.next_start = take_slot(
-            at, next_start=self.next_start, interval=self.interval, blocked_until=self.blocked_until, now=now
+            at, next_start=self.next_start, interval=interval, blocked_until=self.blocked_until, now=now
         )
 
     def reserved_start(self, missed: float, *, now: float) -> float:

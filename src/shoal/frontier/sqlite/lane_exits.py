@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from shoal.frontier.rules.constants import (
     BUSY_SECONDS,
@@ -31,6 +36,37 @@ def begin_roster(exits: CrawlExits, lane: str) -> Roster:
     return Roster(exits.begin_lane(lane) % max(1, len(pool_exits.names)), pool_exits.marks)
 
 
+class OtherExits(NamedTuple):
+    """What other crawls have of the exits towards the host of a lane: pools whose limits count, requests in flight and
+    next starts of healthy exits by their names."""
+
+    pools: tuple[Pool, ...]
+    in_flight: Mapping[str, int]
+    next_starts: Mapping[str, float]
+
+    def strictest(self, pool: Pool) -> Pool:
+        """The pool with the strictest limits of all crawls."""
+        return msgspec.structs.replace(
+            pool,
+            interval=max([pool.interval, *(other.interval for other in self.pools)]),
+            cap=min([pool.cap, *(other.cap for other in self.pools)]),
+        )
+
+
+NO_OTHERS = OtherExits((), {}, {})
+
+
+def joined(others: Sequence[OtherExits]) -> OtherExits:
+    """The exits of several crawls as if they were of one."""
+    in_flight: Counter[str] = Counter()
+    next_starts: dict[str, float] = {}
+    for other in others:
+        in_flight.update(other.in_flight)
+        for name, at in other.next_starts.items():
+            next_starts[name] = max(at, next_starts.get(name, 0.0))
+    return OtherExits(tuple(pool for other in others for pool in other.pools), in_flight, next_starts)
+
+
 class LaneExits:
     """Changes the lane's roster; `save` writes it into the lane's row."""
 
@@ -41,13 +77,14 @@ class LaneExits:
         "_lane",
         "_later",
         "_names",
+        "_others",
         "has_changed",
         "pool",
         "roster",
         "was_passed_over",
     )
 
-    def __init__(self, exits: CrawlExits, lane: LaneRow, roster: Roster) -> None:
+    def __init__(self, exits: CrawlExits, lane: LaneRow, roster: Roster, others: OtherExits = NO_OTHERS) -> None:
         pool_exits = exits.pool_exits(lane.name)
         self.roster = roster
         self.pool = pool_exits.pool
@@ -57,6 +94,7 @@ class LaneExits:
         self._exits = exits
         self._lane = lane
         self._names = pool_exits.names
+        self._others = others
         self._indexes = pool_exits.indexes
         self._later: list[tuple[float, int]] | None = None
 
@@ -80,9 +118,9 @@ class LaneExits:
     def take(self, start: float, token: int, *, latest: float) -> tuple[float, str, float, int] | None:
         """A request goes out through the next exit, not before `start`: gives when, the exit, its interval and the
         version of its session. None when no exit may be used in time."""
-        pool = self.pool
-        if pool is None or start > latest:
+        if self.pool is None or start > latest:
             return None
+        pool = self._strict_pool(self.pool)
         index = self._pick(pool, latest=latest)
         if index is None:
             self.was_passed_over = bool(self._away)
@@ -107,10 +145,41 @@ class LaneExits:
                 return None
         return None
 
+    def _strict_pool(self, pool: Pool) -> Pool:
+        return self._others.strictest(pool) if self._others.pools else pool
+
+    @property
+    def are_used_elsewhere(self) -> bool:
+        """Whether other crawls have requests in flight through exits towards this host."""
+        return bool(self._others.in_flight)
+
+    def heed(self, others: OtherExits) -> None:
+        """Healthy exits are due no earlier than for the other crawls."""
+        self._others = others
+        for name, due in others.next_starts.items():
+            index, roster = self._indexes.get(name), self.roster
+            if index is None or roster.mark_of(index) != HEALTHY:
+                continue
+            if due > max(roster.next_starts.get(index, 0.0), self._exits.now):
+                roster.next_starts[index] = due
+                self.has_changed = True
+
+    def _not_to_use(self, cap: int) -> bytes:
+        """A mark for each exit that this worker lacks, or that has its cap of requests in flight over all crawls."""
+        if not self._others.in_flight:
+            return self._away
+        marks = bytearray(self._away.ljust(len(self._names), b"\0"))
+        for name, theirs in self._others.in_flight.items():
+            index = self._indexes.get(name)
+            if index is not None and theirs + self.roster.flights.get(index, 0) >= cap:
+                marks[index] = REMOVED
+        return bytes(marks.rstrip(b"\0"))
+
     def _first(self, pool: Pool, *, latest: float) -> int | None:
-        exits, roster = self._exits, self.roster.without(self._away)
+        away = self._not_to_use(pool.cap)
+        exits, roster = self._exits, self.roster.without(away)
         if roster.first_rest <= exits.now:
-            index = first_rested(exits.db, self._lane.id, now=exits.now, away=self._away)
+            index = first_rested(exits.db, self._lane.id, now=exits.now, away=away)
             if index is not None:
                 return index
         if self._later is None:
@@ -119,8 +188,11 @@ class LaneExits:
                 return index
             self._later = roster.due_later(pool.cap, now=exits.now)
             heapq.heapify(self._later)
-        is_in_time = self._later and self._later[0][0] <= latest
-        return heapq.heappop(self._later)[1] if is_in_time else None
+        while self._later and self._later[0][0] <= latest:
+            index = heapq.heappop(self._later)[1]
+            if index >= len(away) or not away[index]:
+                return index
+        return None
 
     def _kept(self, pool: Pool) -> int | None:
         """The exit that a host of a sticky pool keeps, while it is healthy."""
@@ -138,20 +210,22 @@ class LaneExits:
             return None
         at = self.roster.next_starts.get(index, 0.0)
         found = self._exits.known_exit(self._names[index])
-        if found and found.holder:
+        if self._exits.is_held(self._names[index], found):
             self.roster.next_starts[index] = max(at, self._exits.now + BUSY_SECONDS)
             return None
-        return index if at <= latest and self.roster.flights.get(index, 0) < pool.cap else None
+        in_flight = self.roster.flights.get(index, 0) + self._others.in_flight.get(self._names[index], 0)
+        return index if at <= latest and in_flight < pool.cap else None
 
     def _wait_of(self, index: int) -> tuple[int, float] | None:
         """Whether the exit is parked or held, and until when; None when it may be used."""
-        found = self._exits.known_exit(self._names[index])
-        if found is None:
+        name = self._names[index]
+        found = self._exits.known_exit(name)
+        is_held = self._exits.is_held(name, found)
+        if found is None and not is_held:
             return None
+        parked_until = found.parking.parked_until if found else 0.0
         next_start = self.roster.next_starts.get(index, 0.0)
-        return put_off(
-            found.parking.parked_until, is_held=found.holder != 0, next_start=next_start, now=self._exits.now
-        )
+        return put_off(parked_until, is_held=is_held, next_start=next_start, now=self._exits.now)
 
     def _put_off(self, index: int, mark: int, until: float) -> None:
         db, lane, before = self._exits.db, self._lane.id, self.roster.mark_of(index)
@@ -179,7 +253,7 @@ class LaneExits:
         index, roster = self._indexes.get(name), self.roster
         if self.pool is None or index is None or roster.mark_of(index) != HEALTHY:
             return start
-        next_start, interval = roster.next_starts.get(index, 0.0), self.pool.interval
+        next_start, interval = roster.next_starts.get(index, 0.0), self._strict_pool(self.pool).interval
         own = reserved_start(
             next_start=next_start,
             last_start=next_start - interval,
@@ -189,7 +263,7 @@ class LaneExits:
             now=self._exits.now,
         )
         start = max(start, own)
-        roster.next_starts[index] = start + self.pool.interval
+        roster.next_starts[index] = start + interval
         self.has_changed = True
         return start
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,14 +12,17 @@ import msgspec
 from shoal.frontier.rules.constants import (
     BUSY_SECONDS,
     FAR_SECONDS,
+    LOOK_AGAIN_SECONDS,
     MAX_ASK_AGAIN,
     MAX_BROUGHT_BACK,
     MAX_GIVEN_UP,
+    MAX_LOOKS,
     MAX_WOKEN,
 )
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.fairness import share_out
-from shoal.frontier.rules.lanes import ask_again_in, needs_opening, starts_within
+from shoal.frontier.rules.hosts import APART, SHARED, turns_left, wants
+from shoal.frontier.rules.lanes import ask_again_in, starts_within
 from shoal.frontier.rules.limits import decoded, reached
 from shoal.frontier.rules.tasks import (
     has_spent,
@@ -28,14 +31,24 @@ from shoal.frontier.rules.tasks import (
 )
 from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.frontier_rows import DEAD, DELAYED, LANE_COLUMNS, QUEUED, LaneRow
+from shoal.frontier.sqlite.host_looks import (
+    Grant,
+    Reclaims,
+    is_held_back,
+    lane_needs_opening,
+    look,
+    looks,
+    one_per_host,
+)
 from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER
 from shoal.frontier.sqlite.lane_exits import LaneExits
 from shoal.frontier.sqlite.lease_rows import NEXT_TASKS, LentRow, TaskRow, land, next_tasks, write_lanes, write_leases
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.lost_leases import reclaim_expired
 from shoal.frontier.sqlite.moment import Moment
-from shoal.model import DIRECT, HTTP, NO_EXIT, STAGE, VIA, CrawlState, Lease, LeaseBatch, Pool, Task
+from shoal.model import DIRECT, HTTP, NO_EXIT, VIA, CrawlState, Lease, LeaseBatch, Pool, Task
 
+_SHARING = LANE_COLUMNS.split(", ").index("sharing")
 DECODER = msgspec.msgpack.Decoder(Task)
 
 DUE = "SELECT id, lane, kind FROM task WHERE crawl = ? AND state = 1 AND at <= ? ORDER BY at, id LIMIT ?"
@@ -94,7 +107,10 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
             ledger.flush()
         _stop_if_reached(ledger)
         _pause_if_spent(ledger)
-    leases = _lend_from(_choose(ledgers, terms), terms, db=db)
+    if len(ledgers) > 1:
+        for ledger in ledgers:
+            ledger.exits.holders = ledgers[0].exits.holders
+    leases = _lend_from(*_choose(ledgers, terms, Reclaims(db, at=at, seconds=terms.seconds, names=found)), terms, db=db)
     leases.sort(key=lambda lease: lease.wait)
     finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
     was_passed_over = not leases and any(ledger.was_passed_over for ledger in ledgers)
@@ -167,105 +183,161 @@ def _wake(ledger: Ledger) -> int:
     return len(rows)
 
 
-def _choose(ledgers: Iterable[Ledger], terms: Terms) -> list[tuple[Ledger, LaneRow, int]]:
-    """The lanes that may start, longest-waiting first, and how many tasks each one lends."""
-    ready = []
+def _choose(ledgers: Sequence[Ledger], terms: Terms, reclaims: Reclaims) -> tuple[list[tuple[Grant, int]], list[Grant]]:
+    """The lanes that may start, longest-waiting first, and how many tasks each one lends; then those that other crawls
+    hold back. While there are some, the next ones are looked at in their place, a few times."""
+    held: list[Grant] = []
+    for _ in range(MAX_LOOKS):
+        grants = [_grant(ledger, lane, terms, reclaims) for ledger, lane in _waiting_longest(ledgers, terms, held)]
+        back = [grant for grant in grants if is_held_back(grant, latest=grant.ledger.now + terms.horizon)]
+        if len(ledgers) > 1:
+            for ledger, lane, limits, _ in grants:
+                if limits is not None:
+                    # Lanes of the other crawls of this call look at it next.
+                    ledger.write_lanes([lane])
+        if not back:
+            break
+        held += back
+        grants = [grant for grant in grants if grant not in back]
+    rooms = [_room(grant, terms) for grant in grants]
+    return list(zip(grants, share_out(rooms, terms.limit), strict=True)), held
+
+
+def _grant(ledger: Ledger, lane: LaneRow, terms: Terms, reclaims: Reclaims) -> Grant:
+    if lane.sharing == SHARED or (lane.has_pool and not ledger.crawl.apart):
+        reclaims.reclaim(ledger, lane)
+    if not looks(ledger, lane):
+        return Grant(ledger, lane, None, terms.limit)
+    limits = look(ledger, lane)
+    most = turns_left(lane.turn, weight=ledger.crawl.share, limits=limits, horizon=terms.horizon, most=terms.limit)
+    return Grant(ledger, lane, limits, most)
+
+
+def _waiting_longest(ledgers: Sequence[Ledger], terms: Terms, held: Sequence[Grant]) -> list[tuple[Ledger, LaneRow]]:
+    """The lanes that may start, longest-waiting first, without those that are held back. Of several crawls' lanes for
+    one host the first one: the others are for the next call."""
+    ready, without = [], {grant.lane.id for grant in held}
     for ledger in ledgers:
         if ledger.crawl.state == CrawlState.RUNNING and ledger.crawl.queued:
-            ready += [(ledger, row) for row in _ready_rows(ledger, terms)]
+            rows = _ready_rows(ledger, terms, limit=terms.limit + len(held))
+            ready += [(ledger, row) for row in rows if row[0] not in without]
     # A row is as in LANE_COLUMNS: the next start is its third value, exits_next its last.
     # Each crawl has a time of its own.
     ready.sort(key=lambda entry: (max(entry[1][2], entry[1][-1]) - entry[0].crawl.clock_shift, entry[1][0]))
-    # The ledger writes lanes that go via a pool, with their exits, and those of a crawl with several kinds; the others
-    # are written here, all together.
+    # The ledger writes lanes that look at those of other crawls, lanes that go via a pool, with their exits, and those
+    # of a crawl with several kinds; the others are written here, all together.
     lanes = [
-        (ledger, ledger.adopt(row) if VIA in row[1] or ledger.kinds is not None else LaneRow(*row))
+        (ledger, ledger.adopt(row) if _is_adopted(ledger, row) else LaneRow(*row))
         for ledger, row in ready[: terms.limit]
     ]
-    rooms = [_room(ledger, lane, terms) for ledger, lane in lanes]
-    counts = share_out(rooms, terms.limit)
-    return [(ledger, lane, count) for (ledger, lane), count in zip(lanes, counts, strict=True)]
+    return one_per_host(lanes) if len(ledgers) > 1 else lanes
 
 
-def _ready_rows(ledger: Ledger, terms: Terms) -> list[tuple[Any, ...]]:
+def _is_adopted(ledger: Ledger, row: tuple[Any, ...]) -> bool:
+    """Whether the ledger writes the lane."""
+    return row[_SHARING] == SHARED or VIA in row[1] or ledger.kinds is not None
+
+
+def _ready_rows(ledger: Ledger, terms: Terms, *, limit: int) -> list[tuple[Any, ...]]:
     """The rows of lanes that may lend tasks of these kinds."""
     latest, rows = ledger.now + terms.horizon, []
     if HTTP in terms.kinds:
-        rows = ledger.db.execute(READY, (ledger.crawl.id, latest, terms.limit)).fetchall()
+        rows = ledger.db.execute(READY, (ledger.crawl.id, latest, limit)).fetchall()
     if ledger.kinds is not None:
         known = {row[0] for row in rows}
-        others = ledger.kinds.ready(ledger.kinds.numbers(terms.kinds), latest=latest, limit=terms.limit)
+        others = ledger.kinds.ready(ledger.kinds.numbers(terms.kinds), latest=latest, limit=limit)
         rows += [row for row in others if row[0] not in known]
     return rows
 
 
-def _lend_from(chosen: Sequence[tuple[Ledger, LaneRow, int]], terms: Terms, *, db: sqlite3.Connection) -> list[Lease]:
-    """So many tasks of each of these lanes as leases, written."""
-    waiting = next_tasks(db, [(lane.id, count) for ledger, lane, count in chosen if count and ledger.kinds is None])
+def _lend_from(
+    chosen: Sequence[tuple[Grant, int]], held: Sequence[Grant], terms: Terms, *, db: sqlite3.Connection
+) -> list[Lease]:
+    """So many tasks of each of these lanes as leases, written. Those that are held back lend nothing."""
+    counts = [(grant.lane.id, count) for grant, count in chosen if count and grant.ledger.kinds is None]
+    waiting = next_tasks(db, counts)
     leases: list[Lease] = []
     rows: list[LentRow] = []
-    started: list[LaneRow] = []
-    for index, (ledger, lane, count) in enumerate(chosen):
+    for index, (grant, count) in enumerate(chosen):
         if not count:
             continue
+        ledger, lane = grant.ledger, grant.lane
         end = ledger.now + terms.seconds
         tasks = waiting.get(lane.id, [])
         if ledger.kinds is not None:
             numbers = ledger.kinds.numbers(terms.kinds)
             tasks = [row for _, row in ledger.kinds.next_tasks(lane.id, numbers, count)]
-        lent = _lend(ledger, lane, tasks, terms, is_first=index == 0)
+        lent = _lend(grant, tasks, terms, is_first=index == 0)
         # The first of its tasks, maybe not all of them.
         rows += [(task[1], end, lease.token, lease.exit) for task, lease in zip(tasks, lent, strict=False)]
         leases += lent
-        if lent and not lane.has_pool and ledger.kinds is None:
-            started.append(lane)
         if leases and leases[0].alone:
             break
     write_leases(db, terms.worker, rows)
-    write_lanes(db, started)
+    is_served = len(leases) >= terms.limit
+    for ledger, lane, _, _ in (*(grant for grant, _ in chosen), *held):
+        if lane.sharing != APART:
+            waits = lane.waiting if ledger.kinds is None else lane.waiting + ledger.kinds.waiting(lane.id)
+            lane.wants_until, lane.heeded_until = wants(waits, lane.next_start, is_served=is_served, now=ledger.now)
+    write_lanes(db, [grant.lane for grant, _ in chosen if not grant.ledger.has(grant.lane)])
     return leases
 
 
-def _room(ledger: Ledger, lane: LaneRow, terms: Terms) -> int:
+def _room(grant: Grant, terms: Terms) -> int:
     """How many tasks the lane may start within the horizon."""
-    if _needs_opening(ledger, lane):
+    ledger, lane, limits, turns = grant
+    if lane_needs_opening(ledger, lane):
         return 1
     waiting = lane.waiting
     if ledger.kinds is not None:
         numbers = ledger.kinds.numbers(terms.kinds)
         waiting = (waiting if HTTP in terms.kinds else 0) + ledger.kinds.waiting(lane.id, numbers)
-    room = min(waiting, lane.cap - lane.in_flight, terms.limit)
-    return starts_within(
-        room, interval=lane.interval, next_start=lane.next_start, horizon=terms.horizon, now=ledger.now
-    )
+    if limits is None:
+        room, interval, next_start = min(waiting, lane.cap - lane.in_flight, turns), lane.interval, lane.next_start
+    else:
+        room = min(waiting, limits.cap - lane.in_flight - limits.in_flight, turns)
+        interval, next_start = limits.interval, max(lane.next_start, limits.not_before)
+    return starts_within(room, interval=interval, next_start=next_start, horizon=terms.horizon, now=ledger.now)
 
 
-def _needs_opening(ledger: Ledger, lane: LaneRow) -> bool:
-    needs_rules = bool(ledger.crawl.needs_rules) and STAGE not in lane.name
-    return needs_opening(needs_rules=needs_rules, rules_until=lane.rules_until, now=ledger.now)
-
-
-def _lend(ledger: Ledger, lane: LaneRow, tasks: Sequence[TaskRow], terms: Terms, *, is_first: bool) -> list[Lease]:
+def _lend(grant: Grant, tasks: Sequence[TaskRow], terms: Terms, *, is_first: bool) -> list[Lease]:
     """The lane's next tasks as leases. A suspect at its head is lent alone if this is the first lane of the call; the
     lane stops before any other."""
+    ledger, lane, limits, _ = grant
+    if limits is not None:
+        lane.next_start = max(lane.next_start, limits.not_before)
     exits = ledger.exits_of(lane) if lane.has_pool else None
     if exits is not None:
         exits.has_changed = True
         if exits.are_given_up:
             _give_up(ledger, lane, exits, terms)
             return []
-    opens_lane, latest = _needs_opening(ledger, lane), ledger.now + terms.horizon
+    opens_lane, latest = lane_needs_opening(ledger, lane), ledger.now + terms.horizon
     lent: list[Lease] = []
     for row in tasks:
         alone = is_suspect(row[3])
         if alone and (lent or not is_first):
             break
-        lease = _lease(ledger, lane, row, opens_lane=opens_lane, exits=exits, latest=latest)
+        lease = _lease(grant, row, opens_lane=opens_lane, exits=exits, latest=latest)
         if lease is None:
+            _wait_for_exits(ledger, lane, lent)
             break
         lent.append(lease)
         if alone:
             break
+    _count_lent(ledger, lane, lent)
+    if opens_lane and lent:
+        lane.opener = ledger.crawl.last_token
+    return lent
+
+
+def _wait_for_exits(ledger: Ledger, lane: LaneRow, lent: Sequence[Lease]) -> None:
+    """No exit has a slot in time. If other crawls use some and nothing was lent, it looks again soon."""
+    if not lent and ledger.exits_of(lane).are_used_elsewhere:
+        lane.next_start = max(lane.next_start, ledger.now + LOOK_AGAIN_SECONDS)
+
+
+def _count_lent(ledger: Ledger, lane: LaneRow, lent: Sequence[Lease]) -> None:
     ledger.crawl.queued -= len(lent)
     ledger.crawl.leased += len(lent)
     if ledger.kinds is None:
@@ -274,15 +346,13 @@ def _lend(ledger: Ledger, lane: LaneRow, tasks: Sequence[TaskRow], terms: Terms,
         for number in ledger.kinds.numbers(lease.task.kind for lease in lent):
             ledger.stop_waiting(lane, number)
     lane.in_flight += len(lent)
-    if opens_lane and lent:
-        lane.opener = ledger.crawl.last_token
-    return lent
 
 
-def _lease(
-    ledger: Ledger, lane: LaneRow, row: TaskRow, *, opens_lane: bool, exits: LaneExits | None, latest: float
-) -> Lease | None:
-    """Lend one task in the next slot of the lane and of an exit; None when no exit has a slot in time."""
+def _lease(grant: Grant, row: TaskRow, *, opens_lane: bool, exits: LaneExits | None, latest: float) -> Lease | None:
+    """Lend one task in the next slot of the lane and of an exit; None when no exit has a slot in time. A lease that
+    opens its lane has the lane's own pace, by which it judges the one that the rules ask for."""
+    ledger, lane, limits, _ = grant
+    interval, base_interval = (lane.interval, lane.base_interval) if limits is None else limits[:2]
     now, crawl = ledger.now, ledger.crawl
     _, _, attempts, losses, free_retries, payload = row
     token = next_token(crawl.last_token, now=now)
@@ -301,15 +371,16 @@ def _lease(
         free_retries=free_retries,
         exit=exit_name,
         wait=start - now,
-        interval=lane.interval,
-        base_interval=lane.base_interval,
+        interval=lane.interval if opens_lane else interval,
+        base_interval=lane.base_interval if opens_lane else base_interval,
         exit_interval=exit_interval,
         opens_lane=opens_lane,
         rules_version=lane.rules_version if lane.rules_until > now else 0,
         session_version=session_version,
         alone=is_suspect(losses),
     )
-    lane.start(start, now=now)
+    lane.start(start, now=now, interval=interval)
+    lane.turn += ledger.turn
     return lease
 
 

@@ -39,7 +39,8 @@ LEND = (
 )
 START = (
     "UPDATE lane SET next_start = new.column2, last_start = new.column3, in_flight = new.column4,"
-    " waiting = new.column5, opener = new.column6 FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
+    " waiting = new.column5, opener = new.column6, turn = new.column7, wants_until = new.column8,"
+    " heeded_until = new.column9 FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
 )
 
 
@@ -78,7 +79,13 @@ def write_leases(db: sqlite3.Connection, worker: str, lent: Sequence[LentRow]) -
 
 def write_lanes(db: sqlite3.Connection, lanes: Iterable[LaneRow]) -> None:
     """Write what lending changes in a lane that goes out directly."""
-    rows = [(lane.id, lane.next_start, lane.last_start, lane.in_flight, lane.waiting, lane.opener) for lane in lanes]
+    rows = [
+        (
+            lane.id, lane.next_start, lane.last_start, lane.in_flight, lane.waiting, lane.opener, lane.turn,
+            lane.wants_until, lane.heeded_until,
+        )
+        for lane in lanes
+    ]  # fmt: skip
     update_rows(db, START, rows)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from shoal.frontier.rules.constants import LONGEST_WHY, MAX_SAMPLES, STAGE_CAP, STAYER
+from shoal.frontier.rules.constants import LEARNT_SECONDS, LONGEST_WHY, MAX_SAMPLES, STAGE_CAP, STAYER
 from shoal.frontier.rules.crawl_time import is_noted, ran_since, reckon, was_away
 from shoal.frontier.rules.dropped_keys import keys_dropped
+from shoal.frontier.rules.hosts import ALONE, SHARED, first_sharing, in_time_of
 from shoal.frontier.rules.lanes import first_pace, takes_why
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
 from shoal.frontier.sqlite.frontier_rows import (
@@ -25,7 +26,7 @@ from shoal.frontier.sqlite.frontier_rows import (
     LaneRow,
 )
 from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER, KindQueues
-from shoal.frontier.sqlite.lane_exits import LaneExits, begin_roster
+from shoal.frontier.sqlite.lane_exits import NO_OTHERS, LaneExits, OtherExits, begin_roster
 from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.roster import decode
 from shoal.model import DUPLICATE, HTTP, STAGE, VIA, CrawlState, LaneUpdate
@@ -35,12 +36,26 @@ WRITE_LANES = (
     "UPDATE lane SET next_start = new.column2, last_start = new.column3, blocked_until = new.column4,"
     " interval = new.column5, base_interval = new.column6, cap = new.column7, in_flight = new.column8,"
     " waiting = new.column9, known = new.column10, opener = new.column11, rules_until = new.column12,"
-    " rules_version = new.column13, exits = new.column14, exits_next = new.column15"
+    " rules_version = new.column13, turn = new.column14, wants_until = new.column15, heeded_until = new.column16,"
+    " exits = new.column17, exits_next = new.column18"
     " FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
 )
 _LOAD = f"SELECT {CRAWL_COLUMNS} FROM crawl WHERE name = ? AND state <> 'deleting'"  # noqa: S608 -- constant
 REST, PACE = "rest", "pace"  # the kinds of `lane_why`
 WAITING = "waiting"  # the kind of the counters of tasks that are of another kind than http
+_NEW_LANE = (
+    "INSERT INTO lane (crawl, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight,"
+    " waiting, known, opener, rules_until, rules_version, sharing, turn, wants_until, heeded_until, exits, exits_next)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_HAS_COMPANY = "SELECT 1 FROM lane WHERE name = ? AND sharing >= 0 UNION ALL SELECT 1 FROM host WHERE name = ? LIMIT 1"
+_LEARNT = (
+    "SELECT until, lane_learnt.interval, clock_shift FROM lane JOIN lane_learnt ON lane_learnt.lane = lane.id"
+    " JOIN crawl ON crawl.id = lane.crawl WHERE lane.name = ? AND sharing >= 0"
+    " UNION ALL SELECT learnt_until, learnt, 0.0 FROM host WHERE name = ? AND until > ?"
+)
+# The first of the two tests is for the index.
+NOT_ALONE = f"UPDATE lane SET sharing = {SHARED} WHERE name = ? AND sharing >= 0 AND sharing = {ALONE} AND id <> ?"  # noqa: S608 -- constants
 _SPARE = "UPDATE task SET at = ? WHERE crawl = ? AND state = 2 AND at > ? AND at <= ?"
 
 
@@ -61,8 +76,10 @@ class Ledger:
         self._lane_ids: dict[str, int] = {}
         self._tallies: Counter[tuple[str, str]] = Counter()
         self._samples: list[tuple[str, str]] = []
-        self.exits = CrawlExits(db, crawl.id, now=self.now)
+        self.exits = CrawlExits(db, crawl.id, now=self.now, is_apart=bool(crawl.apart))
         self._lane_exits: dict[int, LaneExits] = {}
+        # What looks at other crawls have found, by lane.
+        self.other_exits: dict[int, OtherExits] = {}
         # None: all tasks of the crawl are of the kind http, as in most crawls.
         self.kinds = KindQueues(db, crawl.id, crawl.kinds) if crawl.kinds else None
 
@@ -109,14 +126,33 @@ class Ledger:
         if row is None:
             pool = self.exits.pool_exits(name).pool if VIA in name else None
             interval, cap = first_pace(crawl.interval, crawl.cap, pool) if STAGE not in name else (0.0, STAGE_CAP)
-            columns = (name, self.now, 0.0, 0.0, interval, interval, cap, 0, 0, 0, 0, 0.0, 0, b"", 0.0)
-            insert = (
-                "INSERT INTO lane (crawl, name, next_start, last_start, blocked_until, interval, base_interval, cap,"
-                " in_flight, waiting, known, opener, rules_until, rules_version, exits, exits_next)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-            )
-            row = (self.db.execute(insert, (crawl.id, *columns)).lastrowid, *columns)
+            row = self._new_lane(name, interval, cap)
         return self.adopt(row)
+
+    def _new_lane(self, name: str, base_interval: float, cap: int) -> tuple[Any, ...]:
+        """The row of a lane that comes into being. It looks at others if there are any, or something is kept of its
+        host; a crawl that searches begins with the interval that was learnt."""
+        crawl = self.crawl
+        is_apart = bool(crawl.apart) or STAGE in name
+        sharing, interval = first_sharing(name, is_apart=is_apart), base_interval
+        if not is_apart:
+            if self.db.execute(_HAS_COMPANY, (name, name)).fetchone() is not None:
+                sharing = SHARED
+            if crawl.searches and (learnt := self._learnt(name)) is not None:
+                interval = learnt
+        columns = (
+            name, self.now, 0.0, 0.0, interval, base_interval, cap, 0, 0, 0, 0, 0.0, 0, sharing, 0.0, 0.0, 0.0, b"",
+            0.0,
+        )  # fmt: skip
+        return (self.db.execute(_NEW_LANE, (crawl.id, *columns)).lastrowid, *columns)
+
+    def _learnt(self, name: str) -> float | None:
+        """The interval that a search has learnt of this host most lately, if it still counts."""
+        own_shift = self.crawl.clock_shift
+        rows = self.db.execute(_LEARNT, (name, name, self.wall)).fetchall()
+        found = [(in_time_of(until, shift=shift, own_shift=own_shift), interval) for until, interval, shift in rows]
+        until, interval = max(found, default=(0.0, 0.0), key=lambda entry: entry[0])
+        return interval if until > self.now else None
 
     def adopt(self, row: tuple[Any, ...]) -> LaneRow:
         """Use a lane's row in this transaction; a lane that was read before keeps its changes."""
@@ -126,13 +162,23 @@ class Ledger:
             self._lane_ids[lane.name] = lane.id
         return lane
 
+    def has(self, lane: LaneRow) -> bool:
+        """Whether this ledger writes the lane."""
+        return lane.id in self._lanes
+
     def exits_of(self, lane: LaneRow) -> LaneExits:
         """The exits of a lane that goes via a pool."""
         found = self._lane_exits.get(lane.id)
         if found is None:
             roster = decode(lane.exits) if lane.exits else begin_roster(self.exits, lane.name)
-            found = self._lane_exits[lane.id] = LaneExits(self.exits, lane, roster)
+            others = self.other_exits.get(lane.id, NO_OTHERS)
+            found = self._lane_exits[lane.id] = LaneExits(self.exits, lane, roster, others)
         return found
+
+    @property
+    def turn(self) -> float:
+        """What one start counts among the turns at a host that crawls share."""
+        return 1.0 / self.crawl.share
 
     @property
     def was_passed_over(self) -> bool:
@@ -142,6 +188,11 @@ class Ledger:
     def update_lane(self, lane: LaneRow, update: LaneUpdate) -> None:
         before, is_own_pace = lane.pace, update.base_interval is not None
         lane.apply(update, now=self.now)
+        if lane.interval > before.interval and lane.sharing == ALONE:
+            # Starts of other crawls may matter to it now.
+            self.change_sharing(lane, SHARED)
+        elif lane.blocked_until > before.blocked_until and lane.sharing == SHARED:
+            self.db.execute(NOT_ALONE, (lane.name, lane.id))
         if takes_why(before, lane.pace, is_own_pace=is_own_pace, now=self.now):
             self._keep_why(lane, REST, update.why)
         if is_own_pace:
@@ -149,7 +200,21 @@ class Ledger:
         if update.rules is not None:
             lane.rules_until = self.now + update.rules_seconds
             lane.rules_version += 1
-            self.db.execute("INSERT OR REPLACE INTO lane_rules (lane, rules) VALUES (?, ?)", (lane.id, update.rules))
+            delay = update.base_interval or 0.0
+            self.keep_rules(lane, update.rules, delay, update.why[:LONGEST_WHY] if delay else "")
+        if update.learnt is not None:
+            kept = (lane.id, update.learnt, self.now + LEARNT_SECONDS)
+            self.db.execute("INSERT OR REPLACE INTO lane_learnt (lane, interval, until) VALUES (?, ?, ?)", kept)
+
+    def keep_rules(self, lane: LaneRow, rules: bytes, delay: float, why: str) -> None:
+        """The lane has these rules, which ask for an interval."""
+        insert = "INSERT OR REPLACE INTO lane_rules (lane, rules, delay, why) VALUES (?, ?, ?, ?)"
+        self.db.execute(insert, (lane.id, rules, delay, why))
+
+    def change_sharing(self, lane: LaneRow, sharing: int) -> None:
+        """The lane stands to those of other crawls like this from now on."""
+        lane.sharing = sharing
+        self.db.execute("UPDATE lane SET sharing = ? WHERE id = ?", (sharing, lane.id))
 
     def _keep_why(self, lane: LaneRow, kind: str, why: str) -> None:
         if why:
@@ -296,16 +361,20 @@ class Ledger:
         if self._samples:
             self._flush_samples()
 
-    def _flush_lanes(self) -> None:
+    def write_lanes(self, lanes: Iterable[LaneRow]) -> None:
+        """Write these lanes as they are now. How they stand to others is written when it changes."""
         rows = [
             (
                 lane.id, lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval,
                 lane.cap, lane.in_flight, lane.waiting, lane.known, lane.opener, lane.rules_until, lane.rules_version,
-                lane.exits, lane.exits_next,
+                lane.turn, lane.wants_until, lane.heeded_until, lane.exits, lane.exits_next,
             )
-            for lane in self._lanes.values()
+            for lane in lanes
         ]  # fmt: skip
         update_rows(self.db, WRITE_LANES, rows)
+
+    def _flush_lanes(self) -> None:
+        self.write_lanes(self._lanes.values())
         if self.kinds is not None:
             self.kinds.flush(self._lanes.keys())
         self._lanes.clear()

@@ -64,11 +64,12 @@ def _lenders(db: sqlite3.Connection, *, at: Moment) -> Iterator[Ledger]:
             yield ledger
 
 
-def reclaim_expired(ledger: Ledger) -> int:
-    """End expired leases. Any worker's lease call does it: no other process has to be alive."""
+def reclaim_expired(ledger: Ledger, *, over: float = 0.0) -> int:
+    """End leases that have been over for so many seconds. Any worker's lease call does it: no other process has to be
+    alive."""
     if not ledger.crawl.leased:
         return 0
-    rows = ledger.db.execute(EXPIRED, (ledger.crawl.id, ledger.now, MAX_RECLAIMED)).fetchall()
+    rows = ledger.db.execute(EXPIRED, (ledger.crawl.id, ledger.now - over, MAX_RECLAIMED)).fetchall()
     return _lose(ledger, rows) if rows else 0
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from shoal.frontier.rules.hosts import APART, SHARED
 from shoal.frontier.rules.limits import decoded
 from shoal.frontier.rules.offers import Offer
 from shoal.frontier.rules.tasks import BAD_RECORD, KNOWN_KEYS, SET_ASIDE, outcome_of
@@ -24,7 +25,7 @@ from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER, REFRESH_ALL
 from shoal.frontier.sqlite.lease import DECODER
 from shoal.frontier.sqlite.ledger import WAITING
 from shoal.frontier.sqlite.put import SEQUENCES, ids_of
-from shoal.model import DIRECT, HTTP, Crawl, CrawlState, Pool, Task
+from shoal.model import DIRECT, HTTP, STAGE, Crawl, CrawlState, Pool, Task
 
 # What working with a damaged record raises.
 UNREADABLE: Final = (ValueError, IndexError, KeyError, TypeError, OverflowError, msgspec.MsgspecError)
@@ -39,7 +40,7 @@ _CRAWL_NUMBERS = (
 )  # fmt: skip
 _LANE_NUMBERS = (
     "next_start", "last_start", "blocked_until", "interval", "base_interval", "cap", "in_flight", "waiting", "known",
-    "opener", "rules_until", "rules_version", "exits_next",
+    "opener", "rules_until", "rules_version", "sharing", "turn", "wants_until", "heeded_until", "exits_next",
 )  # fmt: skip
 _TASK_NUMBERS = (
     "crawl", "key", "lane", "ord", "state", "at", "max_attempts", "token", "attempts", "free_retries", "losses",
@@ -50,6 +51,11 @@ _BURY = (
     "UPDATE task SET crawl = ?, key = ?, lane = ?, ord = 0, state = 3, at = ?, max_attempts = ?, payload = ?,"
     " token = 0, attempts = ?, free_retries = 0, worker = '', exit = '', reason = ?, detail = ?, losses = 0,"
     " kind = ? WHERE id = ?"
+)
+# A lane that looks at others once too often does no harm.
+_SHARE = (
+    f"UPDATE lane SET sharing = iif(instr(name, '{STAGE}') OR (SELECT apart FROM crawl WHERE crawl.id = lane.crawl),"  # noqa: S608 -- constants
+    f" {APART}, {SHARED}) WHERE id = ?"
 )
 _DROP_COUNTERS = (
     "DELETE FROM counter WHERE crawl = ?"
@@ -160,6 +166,7 @@ class _Mend:
         ).fetchall():
             self._aside["lane"] += 1
             self._db.execute(f"UPDATE lane SET {columns} WHERE id = ?", (*values, row_id))  # noqa: S608 -- constant
+            self._db.execute(_SHARE, (row_id,))
             self._db.execute(
                 "UPDATE lane SET name = 'unknown-' || id WHERE id = ? AND typeof(name) <> 'text'", (row_id,)
             )
@@ -248,7 +255,9 @@ class _Mend:
             " SELECT id, ?, ?, 0, 0, interval, interval, cap, 0, 0, 0, 0, 0, 0, x'', 0 FROM crawl WHERE id = ?",
             (name, self._now, self._crawl),
         )
-        return int(self._one("SELECT id FROM lane WHERE crawl = ? AND name = ?", self._crawl, name))
+        lane = int(self._one("SELECT id FROM lane WHERE crawl = ? AND name = ?", self._crawl, name))
+        self._db.execute(_SHARE, (lane,))
+        return lane
 
     def _count_anew(self) -> int:
         """Counters of tasks as the tasks are; gives how many rows were wrong."""

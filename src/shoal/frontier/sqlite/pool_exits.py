@@ -44,7 +44,7 @@ def read_pools(db: sqlite3.Connection, crawl: int) -> Mapping[str, PoolExits]:
     return _decode_pools(*db.execute(_READ, (crawl,)).fetchone())
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=64)
 def _decode_pools(pools: bytes, names: bytes, offers: bytes) -> Mapping[str, PoolExits]:
     own = _POOLS.decode(pools)
     known = _OFFERS.decode(offers) if offers else {}

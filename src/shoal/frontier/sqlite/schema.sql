@@ -5,6 +5,8 @@
 -- feeding: 1 while it is fed; with no row in feeder, it was opened to be fed and no feeder has come yet.
 -- kinds: the kinds of its tasks besides http, with commas between them, in the order in which they came.
 -- ran: the seconds in which workers were there while it was running. limits: what stops it, as JSON; empty: nothing does.
+-- apart: 1 if it shares hosts with no other crawl. share: its weight at those that it shares, with its priority. searches: its new
+-- lanes begin with the pace that a search has learnt.
 -- keys: 1 from the moment that its keys are being dropped, 2 when they are gone.
 -- state 'deleting': nobody sees it any more, and its rows are being removed.
 -- clock_last: the latest time at which leases were asked for. clock_shift: what is added to the clock, which was stepped.
@@ -43,7 +45,10 @@ CREATE TABLE crawl (
     kinds TEXT NOT NULL DEFAULT '',
     ran REAL NOT NULL DEFAULT 0,
     limits TEXT NOT NULL DEFAULT '',
-    keys INTEGER NOT NULL DEFAULT 0
+    keys INTEGER NOT NULL DEFAULT 0,
+    apart INTEGER NOT NULL DEFAULT 0,
+    share REAL NOT NULL DEFAULT 1,
+    searches INTEGER NOT NULL DEFAULT 0
 );
 
 -- The processes that feed a crawl's start, each until a time by which it must have said so again. One that has fed everything has
@@ -65,7 +70,8 @@ CREATE TABLE crawl_about (
     rolls BLOB NOT NULL,
     created REAL NOT NULL,
     reason TEXT NOT NULL DEFAULT '',
-    offers BLOB NOT NULL DEFAULT x''
+    offers BLOB NOT NULL DEFAULT x'',
+    weight REAL NOT NULL DEFAULT 1
 );
 
 -- Every key a crawl ever accepted, and nothing else: a finished URL takes its 8 bytes and those of its place in the tree. A key
@@ -125,6 +131,10 @@ CREATE INDEX task_dead ON task (crawl, at) WHERE state = 3;
 -- waiting: its queued tasks of the kind http; those of other kinds are counted in lane_kind.
 -- exits: the roster (roster.py) of a lane that goes via a pool; empty for a lane that goes out directly.
 -- exits_next: when one of its exits is free next, as of the last change.
+-- sharing: how it stands to lanes of other crawls with this name. -1: apart, neither looks nor is looked at. 0: alone, no other one
+-- matters now, so it looks at none; of the lanes of one name at most one is alone. 1: shared, looks before it starts a request.
+-- turn: its starts, each divided by crawl.share. wants_until: until when it would take a start slot; heeded_until: until when its
+-- limits count for other crawls.
 CREATE TABLE lane (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     crawl INTEGER NOT NULL,
@@ -143,8 +153,13 @@ CREATE TABLE lane (
     rules_version INTEGER NOT NULL,
     exits BLOB NOT NULL,
     exits_next REAL NOT NULL,
+    sharing INTEGER NOT NULL DEFAULT 1,
+    turn REAL NOT NULL DEFAULT 0,
+    wants_until REAL NOT NULL DEFAULT 0,
+    heeded_until REAL NOT NULL DEFAULT 0,
     UNIQUE (crawl, name)
 );
+CREATE INDEX lane_shared ON lane (name) WHERE sharing >= 0;
 CREATE INDEX lane_ready ON lane (crawl, max(next_start, exits_next))
     WHERE waiting > 0 AND in_flight < cap AND opener = 0;
 
@@ -203,6 +218,7 @@ CREATE TABLE exit (
     sessions INTEGER NOT NULL,
     PRIMARY KEY (crawl, name)
 ) WITHOUT ROWID;
+CREATE INDEX exit_held ON exit (name) WHERE holder <> 0;
 
 -- How many lanes have begun to use a pool: each begins with the exit after the one that the lane before it began with.
 CREATE TABLE pool_turn (
@@ -212,11 +228,37 @@ CREATE TABLE pool_turn (
     PRIMARY KEY (crawl, pool)
 ) WITHOUT ROWID;
 
--- A lane's rules. Apart from the lane, whose row is written at every lease.
+-- A lane's rules. Apart from the lane, whose row is written at every lease. delay: the interval that came with them and why it did,
+-- for lanes of other crawls that take them.
 CREATE TABLE lane_rules (
     lane INTEGER PRIMARY KEY,
-    rules BLOB NOT NULL
+    rules BLOB NOT NULL,
+    delay REAL NOT NULL DEFAULT 0,
+    why TEXT NOT NULL DEFAULT ''
 );
+
+-- The interval that a search has found to be good for a lane's host, and until when it is kept.
+CREATE TABLE lane_learnt (
+    lane INTEGER PRIMARY KEY,
+    interval REAL NOT NULL,
+    until REAL NOT NULL
+);
+
+-- What outlives the crawls that share a host, until a time: a rest, the last start, rules, the interval that a search has learnt.
+-- Times are of the frontier's clock, not of a crawl.
+CREATE TABLE host (
+    name TEXT PRIMARY KEY,
+    last_start REAL NOT NULL,
+    blocked_until REAL NOT NULL,
+    rules BLOB NOT NULL,
+    rules_until REAL NOT NULL,
+    delay REAL NOT NULL,
+    why TEXT NOT NULL,
+    learnt REAL NOT NULL,
+    learnt_until REAL NOT NULL,
+    until REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX host_until ON host (until);
 
 -- Why a lane rests or is slow (rest), and why its own pace is not the crawl's (pace), for people. What is over is not deleted, only
 -- not shown. Apart from the lane, as its rules are.

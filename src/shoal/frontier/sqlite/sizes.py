@@ -17,7 +17,7 @@ SAMPLED: Final = 100
 CRAWL_BYTES: Final = 4_096
 TASK_BYTES: Final = 66
 KEY_BYTES: Final = 17
-LANE_BYTES: Final = 85
+LANE_BYTES: Final = 130
 ROW_BYTES: Final = 60
 
 _TASKS: Final = (
@@ -25,7 +25,7 @@ _TASKS: Final = (
     " (SELECT payload, reason, detail FROM task WHERE id BETWEEN ? AND ? LIMIT ?)"
 )
 _LANES: Final = (
-    "SELECT coalesce(avg(2 * length(name) + length(exits) + coalesce(length(rules), 0)), 0) FROM (SELECT name, exits,"
+    "SELECT coalesce(avg(3 * length(name) + length(exits) + coalesce(length(rules), 0)), 0) FROM (SELECT name, exits,"
     " rules FROM lane LEFT JOIN lane_rules ON lane_rules.lane = lane.id WHERE crawl = ? LIMIT ?)"
 )
 _POINTS: Final = "SELECT coalesce(avg(length(point)), 0) FROM (SELECT point FROM point WHERE crawl = ? LIMIT ?)"

@@ -9,6 +9,7 @@ import msgspec
 
 from shoal.errors import UsageError
 from shoal.exits.configuration import exits_by_name
+from shoal.exits.offered import Offered
 from shoal.exits.pools import pool_of
 from shoal.fetch.exit_config import ExitConfig
 from shoal.frontier.base import Frontier
@@ -52,6 +53,7 @@ class JoinedCrawl(msgspec.Struct, frozen=True, kw_only=True):
     places: Places
     settings: Settings
     exits: dict[str, ExitConfig]
+    offered: Offered
     is_new: bool
 
 
@@ -88,8 +90,15 @@ async def join(
     )
     crawl = await frontier.open_crawl(_described(crawl_id, wanted, record, former=former))
     await frontier.set_state(crawl.id, CrawlState.RUNNING)
-    exits = exits_by_name(wanted.pools.specs)
-    return JoinedCrawl(crawl=crawl, places=places, settings=wanted.settings, exits=exits, is_new=former is None)
+    offered = wanted.pools.own.for_crawl(crawl.pools, settings=wanted.settings, say=say)
+    return JoinedCrawl(
+        crawl=crawl,
+        places=places,
+        settings=wanted.settings,
+        exits={**exits_by_name(wanted.pools.specs), **offered.exits},
+        offered=offered,
+        is_new=former is None,
+    )
 
 
 async def _is_ours(former: Crawl, *, frontier: Frontier, say: Callable[[str], None]) -> bool:

@@ -19,6 +19,7 @@ from shoal.fetch.proxies import proxy_answer
 from shoal.integrations.scrapy.bridge import bridge_of, stats_of
 from shoal.integrations.scrapy.downloaded import answer_of, proxied_fault
 from shoal.integrations.scrapy.leased_exits import LeasedExit
+from shoal.integrations.scrapy.project_pools import exits_file
 from shoal.integrations.scrapy.robots_through_exits import RobotsThroughExits
 from shoal.integrations.scrapy.visits import Visit
 from shoal.model import Dead
@@ -49,7 +50,8 @@ class ExitJudge:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> ExitJudge:
         """The judge of one spider's run. There is none where no pool can be: it would cost every page a little."""
-        if not crawler.settings.get("SHOAL_PROXIES") and not Path(CONFIG_FILE).exists():
+        settings = crawler.settings
+        if not settings.get("SHOAL_PROXIES") and not exits_file(settings) and not Path(CONFIG_FILE).exists():
             raise NotConfigured
         return cls(crawler)
 

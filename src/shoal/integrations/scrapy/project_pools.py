@@ -15,32 +15,45 @@ from scrapy.utils.python import global_object_name
 
 from shoal.errors import UsageError
 from shoal.exits.configuration import PoolSpec, load_pools
+from shoal.exits.offered import NO_EXITS, OwnExits
+from shoal.exits.pools import pool_of
+from shoal.exits.regions import pool_of_region, tagged_pools
 from shoal.integrations.scrapy.stored_requests import UnfitRequest
-from shoal.model import DIRECT, Task
+from shoal.model import DIRECT, REGION, Task
 from shoal.near_names import did_you_mean
-from shoal.settings import CONFIG_FILE, Settings
+from shoal.settings import CONFIG_FILE, EXITS_VARIABLE, Settings
 
-POOL = "shoal_pool"  # of a request's meta
+POOL, REGION_KEY = "shoal_pool", "shoal_region"  # of a request's meta
 PROXIED = frozenset({"http", "https"})
 LOCAL = frozenset({"data", "file"})  # nothing leaves this machine
 _SCRAPYS_OWN = "scrapy.core.downloader.handlers.http"  # the handlers on Twisted, http11 and http2
+_NO_JUDGE = 'DOWNLOADER_MIDDLEWARES lacks "shoal.integrations.scrapy.ExitJudge": 585'
 _HTTP2 = "scrapy.core.downloader.handlers.http2."
 
 
 class ProjectPools(msgspec.Struct, frozen=True, kw_only=True):
     """What requests may leave through. `default`: the pool of requests that name none, where there is such a one;
-    `unusable`: pools that are written somewhere, and why Scrapy cannot use them."""
+    `unusable`: pools that are written somewhere, and why Scrapy cannot use them. `own`: the exits that this process
+    offers; `tagged`: the pools of each region."""
 
     specs: dict[str, PoolSpec] = {}
     default: str = ""
     unusable: dict[str, str] = {}
+    own: OwnExits = NO_EXITS
+    tagged: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def has_exits(self) -> bool:
+        """Whether requests of this process may be lent with an exit."""
+        return bool(self.specs or self.own.specs)
 
     def of(self, request: Request, *, parent: Task | None, goes_on: bool) -> str:
         """The pool of a request: its own, that of the page which it goes on with, the crawl's, or that of the page it
         was found on. Raises UnfitRequest where there is no such pool, or it could not be used."""
-        if not self.specs and POOL not in request.meta and (parent is None or parent.pool == DIRECT):
+        names_one = POOL in request.meta or REGION_KEY in request.meta or bool(self.default)
+        if not self.specs and not names_one and (parent is None or parent.pool == DIRECT):
             return DIRECT
-        named = request.meta.get(POOL)
+        named = self._named(request)
         own_proxy = request.meta.get("proxy") if "_scheme_proxy" not in request.meta else None
         if named is None and own_proxy:
             return DIRECT
@@ -61,16 +74,30 @@ class ProjectPools(msgspec.Struct, frozen=True, kw_only=True):
             )
         return chosen
 
+    def _named(self, request: Request) -> Any:
+        """The pool that a request names itself, or that of its region."""
+        named, region = request.meta.get(POOL), request.meta.get(REGION_KEY)
+        if region is None:
+            return named
+        if named is not None:
+            raise UnfitRequest(f'{request} has both meta["{POOL}"] and meta["{REGION_KEY}"]: leave one of them out')
+        try:
+            return pool_of_region(region, self.tagged, what=f'meta["{REGION_KEY}"]')
+        except UsageError as error:
+            raise UnfitRequest(f"{request}: {error}") from None
+
     def _check(self, chosen: Any, request: Request) -> None:
-        if chosen not in self.specs:
+        # Those of a region are lent to processes that offer it, which know how exits did.
+        if chosen not in self.specs and not (isinstance(chosen, str) and chosen.startswith(REGION)):
             raise UnfitRequest(f"{request}: {unknown_pool(chosen, self.specs, self.unusable)}")
 
 
-def pools_of(settings: Settings, project: BaseSettings, *, has_judge: bool) -> ProjectPools:
-    """The pools that the settings of a project name. `has_judge`: the middleware is in place that says how exits did.
-    Refuses pools that the project asks for and Scrapy cannot use; of a shoal.toml others may be for other spiders."""
+def pools_of(settings: Settings, project: BaseSettings, *, has_judge: bool, own: OwnExits = NO_EXITS) -> ProjectPools:
+    """The pools that the settings of a project name, with the exits that this process offers. `has_judge`: the
+    middleware is in place that says how exits did. Refuses pools that the project asks for and Scrapy cannot use; of a
+    shoal.toml others may be for other spiders."""
     pools = load_pools(Path(CONFIG_FILE), proxies=settings.proxies)
-    if not pools and not settings.pool:
+    if not pools and not settings.pool and not settings.region and not own.specs:
         return ProjectPools()
     problems = {name: _problem(spec, project, has_judge=has_judge) for name, spec in pools.items()}
     unusable = {name: problem for name, problem in problems.items() if problem}
@@ -80,8 +107,26 @@ def pools_of(settings: Settings, project: BaseSettings, *, has_judge: bool) -> P
         raise UsageError(f"SHOAL_PROXIES: the pool {name!r} cannot be used with Scrapy: {unusable[name]}")
     if settings.pool and settings.pool not in (DIRECT, *specs):
         raise UsageError(f"SHOAL_POOL: {unknown_pool(settings.pool, specs, unusable)}")
+    for spec in own.specs:
+        if problem := _problem(spec, project, has_judge=has_judge):
+            raise UsageError(f"SHOAL_EXITS: [exits.{spec.name}] cannot be used with Scrapy: {problem}")
+    tagged = tagged_pools(pool_of(spec, settings=settings) for spec in specs.values())
+    if settings.region and settings.pool:
+        raise UsageError("SHOAL_POOL and SHOAL_REGION are both set: leave one of them out")
+    regional = pool_of_region(settings.region, tagged, what="SHOAL_REGION") if settings.region else ""
     only = next(iter(given)) if len(given) == 1 else ""
-    return ProjectPools(specs=specs, default=settings.pool or only, unusable=unusable)
+    return ProjectPools(
+        specs=specs,
+        default=settings.pool or regional or only,
+        unusable=unusable,
+        own=own,
+        tagged=tagged,
+    )
+
+
+def exits_file(project: BaseSettings) -> str:
+    """The file with the exits of this machine: of a setting or a variable; empty: none."""
+    return str(project.get(EXITS_VARIABLE) or os.environ.get(EXITS_VARIABLE, ""))
 
 
 def unknown_pool(name: Any, specs: Mapping[str, PoolSpec], unusable: Mapping[str, str]) -> str:
@@ -97,10 +142,14 @@ def unknown_pool(name: Any, specs: Mapping[str, PoolSpec], unusable: Mapping[str
 def _problem(spec: PoolSpec, project: BaseSettings, *, has_judge: bool) -> str:
     """Why Scrapy cannot use a pool; empty: it can."""
     if not has_judge:
-        return 'DOWNLOADER_MIDDLEWARES lacks "shoal.integrations.scrapy.ExitJudge": 585'
+        return _NO_JUDGE
     kinds = {config.kind for config in spec.exits}
     if "account" in kinds:
         return "accounts are logged in by spiders of shoal's own"
+    if "key" in kinds:
+        return "headers of accounts are sent by spiders of shoal's own"
+    if "address" in kinds:
+        return "Scrapy uses a connection again for any request to its host, from whatever address that is to leave"
     if "gateway" in kinds:
         return "it has a gateway, and Scrapy asks the page's own host; many services have a proxy's address as well"
     handlers = project.getwithbase("DOWNLOAD_HANDLERS")

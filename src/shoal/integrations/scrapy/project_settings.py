@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,20 +11,21 @@ from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
 from shoal.errors import ShoalError, UsageError
+from shoal.exits.offered import own_exits
 from shoal.integrations.scrapy.bridge import bridge_of, spider_of
 from shoal.integrations.scrapy.command_line import arguments
 from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl
-from shoal.integrations.scrapy.project_pools import pools_of
+from shoal.integrations.scrapy.project_pools import exits_file, pools_of
 from shoal.integrations.scrapy.redis_settings import frontier_of, reads_redis, remarks_on
 from shoal.integrations.scrapy.settings_of_scrapy import PREFIX, check_effects, pass_on, unused_parts, wants_guard
 from shoal.processes.opening import Places
 from shoal.processes.result_places import check_place
 from shoal.results.export import STDOUT, check_targets
 from shoal.setting_values import parse_rate
-from shoal.settings import Settings, resolve
+from shoal.settings import EXITS_VARIABLE, Settings, resolve
 
 # Settings of this package, beside those that shoal has anyway.
-OWN = ("FRONTIER", "STORE", "ARCHIVE", "CRAWL", "FRESH", "ITEMS", "FEED")
+OWN = ("FRONTIER", "STORE", "ARCHIVE", "CRAWL", "FRESH", "ITEMS", "FEED", "EXITS")
 DEFAULT_FRONTIER = "shoal.db"
 # Settings of shoal that Scrapy's own parts do not read, and what does instead.
 NOT_HERE = {
@@ -54,7 +56,12 @@ def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
         settings=resolved,
         arguments=arguments(sys.orig_argv),
         requests_at_once=at_once,
-        pools=pools_of(resolved, settings, has_judge=bridge_of(crawler).has_judge),
+        pools=pools_of(
+            resolved,
+            settings,
+            has_judge=bridge_of(crawler).has_judge,
+            own=own_exits({**os.environ, EXITS_VARIABLE: exits_file(settings)}),
+        ),
         proxy_encoding=settings.get("HTTPPROXY_AUTH_ENCODING") or "latin-1",
         crawl=settings.get("SHOAL_CRAWL") or "",
         fresh=settings.getbool("SHOAL_FRESH") or settings.getbool("SCHEDULER_FLUSH_ON_START"),

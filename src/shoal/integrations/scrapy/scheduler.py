@@ -84,7 +84,7 @@ class Scheduler(BaseScheduler):
             raise
         self._bridge.shown_frontier, self._bridge.settings = masked(wanted.places.frontier), wanted.settings
         self._pools = wanted.pools
-        if self._pools.specs:
+        if self._pools.has_exits:
             leave_through_exits(self._crawler, self._bridge.visits)
         attach(self._crawler, self._bridge.visits)
         watch_start(self._crawler, starts=self._starts.add, ended=self._fed)

@@ -15,8 +15,9 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.request import request_from_dict
 
 from shoal.errors import UsageError
+from shoal.exits.regions import regional_kind
 from shoal.integrations.scrapy.fingerprints import Fingerprint, key_of
-from shoal.model import DIRECT, VIA, Task, random_key
+from shoal.model import DIRECT, HTTP, VIA, Task, random_key
 from shoal.urls import canonical, lane_of
 
 FIELD, PAGE = "scrapy", "page"  # of a task's meta
@@ -84,6 +85,7 @@ class StoredRequests:
             body=request.body or None,
             meta={FIELD: _packed(fields, request), **(more or {})},
             pool=pool,
+            kind=regional_kind(HTTP, pool),
             parent=None if parent is None else parent.key,
             created=time.time(),
         )

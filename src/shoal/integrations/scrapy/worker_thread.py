@@ -24,7 +24,7 @@ from shoal.integrations.scrapy.scrapy_journey import ScrapyJourney, Steps
 from shoal.integrations.scrapy.visits import Visit
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping, Records
-from shoal.model import CrawlState, Lease, Progress, Task
+from shoal.model import HTTP, CrawlState, Lease, Progress, Task
 from shoal.policy.notes import ITEMS
 from shoal.processes.black_box import BlackBox
 from shoal.processes.clearing import clearing_beside
@@ -162,6 +162,7 @@ class _Work:
         self, joined: JoinedCrawl, *, frontier: Frontier, store: Store, inflow: Inflow, say: Callable[[str], None]
     ) -> None:
         self._crawl, self._settings, self._exits = joined.crawl, joined.settings, joined.exits
+        self._offered = joined.offered
         self._frontier, self._store, self._inflow, self._say = frontier, store, inflow, say
         self._coordinator = Coordinator(self._crawl, frontier=frontier, show=lambda _: None, say=say)
         self._has_put = asyncio.Event()
@@ -170,7 +171,7 @@ class _Work:
     async def run(self, wanted: ScrapyCrawl, stop: asyncio.Event) -> None:
         """Work until told to stop: a finished crawl may go on when something is put."""
         exits = LeasedExits(
-            self._exits, pools=self._crawl.pools, troubles=Troubles(self._say), say=self._say,
+            self._exits, pools=self._offered.pools, troubles=Troubles(self._say), say=self._say,
             encoding=wanted.proxy_encoding,
         )  # fmt: skip
         await self._coordinator.reclaim_from_exited_workers()
@@ -266,6 +267,8 @@ class _Work:
             troubles=exits.troubles,
             box=box,
             settled=journey.settled,
+            kinds=self._offered.kinds((HTTP,)),
+            offers=self._offered.offers,
             tally=tally,
         )
         return Worker(self._crawl.id, name=box.name, settings=self._settings, parts=parts)

@@ -117,8 +117,9 @@ class ModelLane:
         blocked_until, interval = self.blocked_until, self.interval
         self._change(update, now)
         rests = self.blocked_until > now and self.blocked_until > blocked_until
-        is_slower = update.base_interval is None and self.interval > interval and blocked_until <= now
-        if rests or is_slower:
+        is_searched = interval != self.interval < self.base_interval
+        is_other = update.base_interval is None and (self.interval > interval or is_searched)
+        if rests or (is_other and blocked_until <= now):
             self.why = update.why[:LONGEST_WHY]
         if update.base_interval is not None:
             self.pace_why = update.why[:LONGEST_WHY]

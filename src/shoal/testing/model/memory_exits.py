@@ -197,11 +197,14 @@ class ModelPools:
 
     def seen_by_others(self, lane: str, *, is_heeded: bool, shift: float, own_shift: float) -> OtherExits:
         uses = self.lanes[lane].uses.values() if lane in self.lanes else []
+        members = self.members.get(lane.partition(VIA)[2], frozenset())
         return OtherExits(
             pool=self.pool_of(lane) if is_heeded else None,
             in_flight={use.exit: use.in_flight for use in uses if use.in_flight},
             next_starts={
-                use.exit: in_time_of(use.next_start, shift=shift, own_shift=own_shift) for use in uses if not use.rests
+                use.exit: in_time_of(use.next_start, shift=shift, own_shift=own_shift)
+                for use in uses
+                if not use.rests and use.exit in members
             },
         )
 
@@ -209,7 +212,7 @@ class ModelPools:
         """Healthy exits are due no earlier than for the other crawls."""
         self.others[lane] = others
         pool = self.pool_of(lane)
-        if pool is None:
+        if pool is None or not any(due > now for other in others for due in other.next_starts.values()):
             return
         for use in self._uses(pool, self.of(lane)):
             due = max((other.next_starts.get(use.exit, 0.0) for other in others), default=0.0)

@@ -156,7 +156,8 @@ class ModelHosts:
 
     def _host(self, one: ModelCrawl, name: str) -> ModelHost | None:
         """What is kept of a host, if it still counts."""
-        host = self.kept.get(name)
+        is_apart = one.crawl.pace_scope == "crawl" or STAGE in name
+        host = None if is_apart else self.kept.get(name)
         return host if host is not None and host.until > one.wall else None
 
     def _sharing(self, one: ModelCrawl) -> list[ModelCrawl]:

@@ -64,7 +64,7 @@ def lanes(one: ModelCrawl, *, limit: int, skip: int = 0, search: str = "") -> li
             base_interval=lane.base_interval,
             waits_for_exit=max(lane.next_start, one.now) < one.next_start(lane) < math.inf,
             rests_for=max(0.0, lane.blocked_until - one.now),
-            why=lane.why if lane.blocked_until > one.now or lane.interval > lane.base_interval else "",
+            why=lane.why if lane.blocked_until > one.now or lane.interval != lane.base_interval else "",
             pace_why=lane.pace_why,
         )
         for lane in one.lanes.values()

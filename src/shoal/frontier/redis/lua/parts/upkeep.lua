@@ -3,15 +3,17 @@
 -- What a lease call does before it lends: reclaims expired leases, wakes delayed tasks that are due, pauses a crawl that has spent
 -- its budget of cost, stops one that has reached a limit.
 
-function reclaim_expired()
-  local keys = call('ZRANGEBYSCORE', P .. 'leases', '-inf', now, 'LIMIT', 0, MAX_RECLAIMED)
-  if #keys == 0 then return end
+-- Gives how many leases were over. `seconds`: only those that have been for so long.
+function reclaim_expired(seconds)
+  local keys = call('ZRANGEBYSCORE', P .. 'leases', '-inf', now - (seconds or 0), 'LIMIT', 0, MAX_RECLAIMED)
+  if #keys == 0 then return 0 end
   local values = call('HMGET', P .. 'held', unpack(keys))
   for i = 1, #keys do
     if values[i] then lose(read_held(values[i])) else ended[#ended + 1] = keys[i] end
   end
   save_queues()
   save_ended()
+  return #keys
 end
 
 function wake_due()

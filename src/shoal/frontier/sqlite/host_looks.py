@@ -1,0 +1,250 @@
+"""Hosts that several crawls share: what the lanes of other crawls leave to a lane, and what outlives the crawls.
+
+Most lanes look at nothing: see `sharing` in schema.sql, and decision 59."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from shoal.frontier.rules.constants import HEALTHY, LOOK_AGAIN_SECONDS
+from shoal.frontier.rules.hosts import (
+    ALONE,
+    APART,
+    SHARED,
+    Limits,
+    OtherLane,
+    in_time_of,
+    is_heeded,
+    limits_of,
+    matters,
+    turn_at_return,
+)
+from shoal.frontier.rules.lanes import needs_opening
+from shoal.frontier.sqlite.frontier_rows import LaneRow
+from shoal.frontier.sqlite.lane_exits import OtherExits, joined
+from shoal.frontier.sqlite.ledger import NOT_ALONE, Ledger
+from shoal.frontier.sqlite.lost_leases import reclaim_expired
+from shoal.frontier.sqlite.moment import Moment
+from shoal.frontier.sqlite.pool_exits import NO_POOL, read_pools
+from shoal.frontier.sqlite.roster import decode
+from shoal.model import VIA, LaneUpdate
+
+# A crawl that is being deleted has nothing in flight any more, and wants nothing.
+OTHERS = (
+    "SELECT lane.id, crawl.id, crawl.name, crawl.clock_shift, crawl.state = 'deleting', last_start, blocked_until,"
+    " lane.interval, base_interval, lane.cap, in_flight, opener, turn, wants_until, heeded_until, sharing, rules_until,"
+    " exits FROM lane JOIN crawl ON crawl.id = lane.crawl WHERE lane.name = ? AND sharing >= 0 AND lane.crawl <> ?"
+    " ORDER BY lane.id"
+)
+KEPT = "SELECT last_start, blocked_until, rules_until FROM host WHERE name = ? AND until > ?"
+_RULES = "SELECT rules, delay, why FROM lane_rules WHERE lane = ?"
+_KEPT_RULES = "SELECT rules, delay, why FROM host WHERE name = ?"
+
+
+class Seen(NamedTuple):
+    """The lane of another crawl as a look finds it, with its times in the time of the crawl that looks."""
+
+    id: int
+    crawl: int
+    crawl_name: str
+    shift: float
+    lane: OtherLane
+    sharing: int
+    rules_until: float
+    exits: bytes
+
+
+class Grant(NamedTuple):
+    """A lane that is chosen, and what other crawls leave to it. No limits: none was looked at."""
+
+    ledger: Ledger
+    lane: LaneRow
+    limits: Limits | None
+    turns: int
+
+
+class Reclaims:
+    """Leases of other crawls that one lease call ends. `names`: its own crawls, which have done that already."""
+
+    def __init__(self, db: sqlite3.Connection, *, at: Moment, seconds: float, names: Iterable[str]) -> None:
+        self._db = db
+        self._at = at
+        self._seconds = seconds
+        self._looked_at = set(names)
+
+    def reclaim(self, ledger: Ledger, lane: LaneRow) -> None:
+        """End leases that have been over for as long as a lease lasts, of crawls that may hold the lane back."""
+        names = []
+        if lane.sharing == SHARED:
+            seen = _others(ledger, lane)
+            names = [other.crawl_name for other in seen if other.lane.in_flight or other.lane.opener]
+        pool = ledger.exits.pool_exits(lane.name).pool if lane.has_pool else None
+        if pool is not None and pool.exclusive:
+            names += ledger.exits.crawls_that_hold(pool.exits)
+        for name in dict.fromkeys(names):
+            if name not in self._looked_at:
+                self._looked_at.add(name)
+                other = Ledger.load(self._db, name, at=self._at)
+                if other is not None and reclaim_expired(other, over=self._seconds):
+                    other.flush()
+                    ledger.exits.holders.read_again()
+
+
+def one_per_host(lanes: Sequence[tuple[Ledger, LaneRow]]) -> list[tuple[Ledger, LaneRow]]:
+    """Of lanes that share a host, the first one."""
+    first: dict[str, int] = {}
+    for _, lane in lanes:
+        if lane.sharing != APART:
+            first.setdefault(lane.name, lane.id)
+    return [
+        (ledger, lane) for ledger, lane in lanes if first.get(lane.name, lane.id) == lane.id or lane.sharing == APART
+    ]
+
+
+def looks(ledger: Ledger, lane: LaneRow) -> bool:
+    """Whether the lane looks at those of other crawls before it starts requests."""
+    return lane.sharing == SHARED or (lane.sharing == ALONE and lane_needs_opening(ledger, lane))
+
+
+def look(ledger: Ledger, lane: LaneRow) -> Limits:
+    """A lane that asks for start slots looks at those of other crawls: their pace, rules, exits and turns."""
+    seen = _others(ledger, lane)
+    _take_rules(ledger, lane, seen)
+    limits = _limits(ledger, lane, seen)
+    _heed_exits(ledger, lane, seen)
+    lane.turn = turn_at_return(lane.turn, wants_until=lane.wants_until, first_turn=limits.first_turn, now=ledger.now)
+    return limits
+
+
+def lane_needs_opening(ledger: Ledger, lane: LaneRow) -> bool:
+    needs_rules = bool(ledger.crawl.needs_rules) and not lane.is_stage
+    return needs_opening(needs_rules=needs_rules, rules_until=lane.rules_until, now=ledger.now)
+
+
+def is_held_back(grant: Grant, *, latest: float) -> bool:
+    """Whether other crawls let the lane start nothing in time. It then waits anew: until it may start, or to look
+    again."""
+    ledger, lane, limits, turns = grant
+    if limits is None:
+        return False
+    is_opening = limits.is_opening and lane_needs_opening(ledger, lane)
+    is_full = lane.in_flight + limits.in_flight >= limits.cap
+    if is_opening or is_full or not turns:
+        lane.next_start = max(lane.next_start, limits.not_before, ledger.now + LOOK_AGAIN_SECONDS)
+        return True
+    if limits.not_before > latest:
+        lane.next_start = max(lane.next_start, limits.not_before)
+        return True
+    return False
+
+
+def reserve(ledger: Ledger, lane: LaneRow, exit_name: str, *, missed: float) -> float:
+    """Take the next start slot of the lane, and of the exit, for a request that is not a lease's first; gives its
+    time."""
+    start = lane.reserved_start(missed, now=ledger.now)
+    limits = None
+    if lane.sharing == SHARED:
+        seen = _others(ledger, lane)
+        limits = _limits(ledger, lane, seen)
+        _heed_exits(ledger, lane, seen)
+        start = max(start, limits.not_before)
+    if lane.has_pool:
+        start = ledger.exits_of(lane).reserve(exit_name, start, missed=missed)
+    lane.start(start, now=ledger.now, interval=limits.interval if limits else None)
+    if not missed:
+        lane.turn += ledger.turn
+    return start
+
+
+def _others(ledger: Ledger, lane: LaneRow) -> list[Seen]:
+    rows = ledger.db.execute(OTHERS, (lane.name, ledger.crawl.id)).fetchall()
+    return [_seen(row, own_shift=ledger.crawl.clock_shift) for row in rows]
+
+
+def _limits(ledger: Ledger, lane: LaneRow, seen: Sequence[Seen]) -> Limits:
+    """What the others leave. When none of them matters, the lane is alone from now on; they are not."""
+    if any(other.sharing == ALONE for other in seen):
+        ledger.db.execute(NOT_ALONE, (lane.name, lane.id))
+    others = [other.lane for other in seen]
+    kept = ledger.db.execute(KEPT, (lane.name, ledger.wall)).fetchone()
+    if kept is not None:
+        start, rest, _ = (_own(at, ledger) for at in kept)
+        others.append(OtherLane(start, rest, 0.0, 0.0, 0, 0, 0, 0.0, 0.0, 0.0))
+    if lane.sharing == SHARED and not any(matters(other, lane.interval, now=ledger.now) for other in others):
+        ledger.change_sharing(lane, ALONE)
+    return limits_of(lane.interval, lane.base_interval, lane.cap, others, now=ledger.now)
+
+
+def _take_rules(ledger: Ledger, lane: LaneRow, seen: Sequence[Seen]) -> None:
+    """A lane without valid rules takes those of another crawl that are valid longest, with their pace."""
+    if not lane_needs_opening(ledger, lane):
+        return
+    best = max(seen, default=None, key=lambda other: other.rules_until)
+    until, select, which = (best.rules_until, _RULES, str(best.id)) if best else (0.0, _RULES, "")
+    kept = ledger.db.execute(KEPT, (lane.name, ledger.wall)).fetchone()
+    if kept is not None and _own(kept[2], ledger) > until:
+        until, select, which = _own(kept[2], ledger), _KEPT_RULES, lane.name
+    if until <= ledger.now:
+        return
+    rules, delay, why = ledger.db.execute(select, (which,)).fetchone()
+    if delay > lane.base_interval:
+        slower = LaneUpdate(interval=max(lane.interval, delay), base_interval=delay, why=why)
+        ledger.update_lane(lane, slower)
+    ledger.keep_rules(lane, rules, delay, why)
+    lane.rules_until = until
+    lane.rules_version += 1
+
+
+def _heed_exits(ledger: Ledger, lane: LaneRow, seen: Sequence[Seen]) -> None:
+    """Healthy exits are due no earlier than for the other crawls, and their requests in flight count."""
+    if not lane.has_pool:
+        return
+    others = joined([_exits_of(ledger, lane.name, other) for other in seen if other.exits])
+    ledger.other_exits[lane.id] = others
+    if any(due > ledger.now for due in others.next_starts.values()):
+        ledger.exits_of(lane).heed(others)
+
+
+def _exits_of(ledger: Ledger, name: str, other: Seen) -> OtherExits:
+    found = read_pools(ledger.db, other.crawl).get(name.partition(VIA)[2], NO_POOL)
+    roster, own_shift = decode(other.exits), ledger.crawl.clock_shift
+    return OtherExits(
+        pools=(found.pool,) if found.pool and is_heeded(other.lane, now=ledger.now) else (),
+        in_flight={found.names[index]: count for index, count in roster.flights.items()},
+        next_starts={
+            found.names[index]: in_time_of(at, shift=other.shift, own_shift=own_shift)
+            for index, at in roster.next_starts.items()
+            if roster.mark_of(index) == HEALTHY
+        },
+    )
+
+
+def _own(at: float, ledger: Ledger) -> float:
+    """A time of the frontier's clock in the time of the crawl."""
+    return in_time_of(at, shift=0.0, own_shift=ledger.crawl.clock_shift)
+
+
+def _seen(row: tuple[Any, ...], *, own_shift: float) -> Seen:
+    lane, crawl, crawl_name, shift, is_gone, last_start, blocked_until, *pace = row
+    interval, base_interval, cap, in_flight, opener, turn, wants_until, heeded_until, sharing, rules_until, exits = pace
+
+    def own(at: float) -> float:
+        return in_time_of(at, shift=shift, own_shift=own_shift)
+
+    if is_gone:
+        in_flight, opener, wants_until, heeded_until, exits = 0, 0, 0.0, 0.0, b""
+    other = OtherLane(
+        last_start=own(last_start),
+        blocked_until=own(blocked_until),
+        interval=interval,
+        base_interval=base_interval,
+        cap=cap,
+        in_flight=in_flight,
+        opener=opener,
+        turn=turn,
+        wants_until=own(wants_until),
+        heeded_until=own(heeded_until),
+    )
+    return Seen(lane, crawl, crawl_name, shift, other, sharing, own(rules_until), exits)

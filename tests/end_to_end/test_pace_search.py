@@ -1,0 +1,87 @@
+"""Two workers that search the pace of a host with a knee, by the host's own clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from shoal.processes.lane_reasons import why_so
+from shoal.testing.sites.knee_site import KneeSite
+from shoal.testing.sites.loopback import Hit
+from shoal.testing.waiting import eventually
+
+BEARS, MOST = 30.0, 45
+RATE, MAX_RATE = "12/s", "200/s"
+LATENCY = 0.1
+SETTLED_SECONDS = 6.0
+LONGEST = 60.0
+LONGEST_OVER = 2.0
+SPIDER = """
+from shoal import Spider
+
+class Graph(Spider):
+    def parse(self, page):
+        yield page.follow("a")
+"""
+
+
+def per_second(hits: list[Hit], seconds: float, until: float) -> float:
+    return sum(until - seconds <= hit.time < until for hit in hits) / seconds
+
+
+def longest_over(hits: list[Hit], most: float) -> float:
+    """For how long at once the second up to a request had more requests than so."""
+    longest, since = 0.0, None
+    for index, hit in enumerate(hits):
+        first = index
+        while first and hits[first - 1].time > hit.time - 1.0:
+            first -= 1
+        if index - first + 1 <= most:
+            since = None
+            continue
+        since = hit.time if since is None else since
+        longest = max(longest, hit.time - since)
+    return longest
+
+
+async def why_of(crawl: Any) -> str:
+    """What people read of its host."""
+    async with crawl.opened() as (frontier, _):
+        lane = next(iter(await frontier.lanes(crawl.crawl)), None)
+        known = next(one for one in await frontier.crawls() if one.id == crawl.crawl)
+        return "" if lane is None else why_so(lane, known)
+
+
+async def test_a_fleet_settles_a_little_below_what_a_host_bears(new_crawl: Any, tmp_path: Path) -> None:
+    # Half a minute: a dozen steps up, each with answers enough to tell that they come as fast as before, and one back.
+    (tmp_path / "graph.py").write_text(SPIDER)
+    async with KneeSite(pages=5000, bears=BEARS, latency=LATENCY, rate_limit=(MOST, 1.0)) as site:
+        crawl = await new_crawl(
+            spider=str(tmp_path / "graph.py"),
+            start=site.url,
+            rate=RATE,
+            pace="search",
+            max_rate=MAX_RATE,
+            per_host=24,
+        )
+        for _ in range(2):
+            crawl.start_worker()
+
+        async def is_held() -> bool:
+            return "held below its knee" in await why_of(crawl)
+
+        await eventually(is_held, seconds=LONGEST, pause=0.2)
+        found = site.requests[-1].time
+
+        def has_settled() -> bool:
+            last = site.requests[-1].time
+            pace = per_second(site.requests, SETTLED_SECONDS, last)
+            return last > found + SETTLED_SECONDS and 0.8 * BEARS <= pace <= BEARS
+
+        await eventually(has_settled, seconds=LONGEST, pause=0.2)
+        said = await why_of(crawl)
+        crawl.end_workers()
+        assert said.startswith("searching, ")
+        assert "knee near" in said
+        assert longest_over(site.requests, MOST) <= LONGEST_OVER
+        assert sum(hit.status == 429 for hit in site.requests) < 0.02 * len(site.requests)
