@@ -392,6 +392,7 @@ class SqliteMachine(FrontierMachine):
 
 
 class RedisMachine(FrontierMachine):
+    shares_hosts = True
     server: ClassVar[RedisServer]
 
     async def open(self) -> Frontier:
@@ -406,8 +407,9 @@ class SteppedSqliteMachine(SqliteMachine):
 
 
 class SteppedRedisMachine(RedisMachine):
-    """The same on Redis."""
+    """The same on Redis. A crawl sees there how another one's clock was stepped when that one has noticed it."""
 
+    shares_hosts = False
     is_stepped = True
 
 

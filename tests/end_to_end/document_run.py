@@ -57,8 +57,10 @@ class DocumentRun:
         self._started: list[Started] = []
 
     def write(self, name: str, text: str) -> None:
-        """A file of the page; spiders go as fast as they can."""
-        text = re.sub(r'^( +rate = )"[^"]+"', r'\1"unlimited"', self._local(text), flags=re.MULTILINE)
+        """A file of the page; spiders go as fast as they can, those that search for their pace from fast to faster."""
+        rate, most = ("200/s", "400/s") if 'pace = "search"' in text else ("unlimited", "")
+        text = re.sub(r'^( +rate = )"[^"]+"', rf'\1"{rate}"', self._local(text), flags=re.MULTILINE)
+        text = re.sub(r'^( +max_rate = )"[^"]+"', rf'\1"{most}"', text, flags=re.MULTILINE)
         (self._folder / name).write_text(text, encoding="utf-8")
 
     def run(self, found: Iterable[Block]) -> None:

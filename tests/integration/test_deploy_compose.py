@@ -122,6 +122,11 @@ def test_the_ports_and_extras_are_those_of_shoal() -> None:
     assert {*EXTRAS, *SCHEME_EXTRAS.values()} <= set(extras)
 
 
+def test_an_archive_for_old_weeks_of_the_log_brings_what_writes_them(project: Folder) -> None:
+    (project.path / "shoal.toml").write_text('retention = "90d"\nretention_archive = "s3://bucket/log"\n')
+    assert "shoal[archive,parquet,postgres,redis,serve]" in (deployed(project) / "Dockerfile").read_text()
+
+
 def test_the_probes_pass_while_the_process_answers_and_fail_when_it_is_gone(project: Folder) -> None:
     fleet = deployed(project)
     image = stages_of((fleet / "Dockerfile").read_text())
@@ -175,6 +180,7 @@ def test_passwords_are_made_once_and_others_cannot_reach_them(project: Folder) -
     [
         (["--proxies", "list.txt"], "--proxies names a file with passwords"),
         (["--archive", "pages"], "is a folder, which the machines of a fleet do not share"),
+        (["--set", "retention=90d", "--set", "retention_archive=log"], "is a folder, which goes with its container"),
         (["--sink", "redis://user:secret@host/0?list=books"], "has a password"),
         (["--rate", "fast"], "rate"),
         (["-a", "shelv=9"], "did you mean shelf?"),

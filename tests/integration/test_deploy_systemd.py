@@ -69,7 +69,7 @@ def test_writes_units_that_name_only_what_shoal_has(fleet: Path) -> None:
     crawl = units["shoal-books-crawl.service"]
     assert (crawl["SuccessExitStatus"], crawl["RestartPreventExitStatus"]) == (["130"], ["2"])
     assert 'label=5% of $HOME "x"' in commands["shoal-books-crawl.service"]
-    assert commands["shoal-books-worker-browser@.service"][-2:] == ["--kinds", "browser"]
+    assert commands["shoal-books-worker-browser@.service"][-3:] == ["--kinds", "browser", "--replace"]
     assert not unknown_variables((fleet / "env").read_text())
 
 

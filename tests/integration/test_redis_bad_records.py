@@ -112,9 +112,9 @@ def lane_time(index: int) -> Damage:
     """One of the times in the record of a lane lies millions of years ahead."""
 
     def damage(at: Place) -> None:
-        numbers = list(struct.unpack(">13d", at.call("HGET", at.prefix + "lanes", "a.test")))
+        numbers = list(struct.unpack(">17d", at.call("HGET", at.prefix + "lanes", "a.test")))
         numbers[index] = 1e15
-        at.call("HSET", at.prefix + "lanes", "a.test", struct.pack(">13d", *numbers))
+        at.call("HSET", at.prefix + "lanes", "a.test", struct.pack(">17d", *numbers))
 
     return damage
 
@@ -122,7 +122,7 @@ def lane_time(index: int) -> Damage:
 def roster(at: Place, changed: Callable[[bytes], bytes]) -> None:
     """The lane that goes via a pool has its roster behind its record."""
     record = at.call("HGET", at.prefix + "lanes", VIA_POOL)
-    assert len(record) > 104
+    assert len(record) > 136
     at.call("HSET", at.prefix + "lanes", VIA_POOL, changed(record))
 
 
@@ -138,7 +138,7 @@ DAMAGES: dict[str, tuple[Damage, int]] = {
     "a later entry of a long lane": (later_of(b"\x00" * 8 + b"\xff\xff" + b"a.test"), 1),
     "a lane record cut short": (lambda at: cut(at, "lanes", 50), 0),
     "a lane record that is lost": (lost_lane, 0),
-    "a lane record of no numbers": (field("lanes", "a.test", "x" * 104), 0),
+    "a lane record of no numbers": (field("lanes", "a.test", "x" * 136), 0),
     "a lane record whose next start is no time": (lane_time(1), 0),
     "a lane record whose last start is no time": (lane_time(2), 0),
     "a lane record whose rest is no time": (lane_time(3), 0),
@@ -173,7 +173,7 @@ DAMAGES: dict[str, tuple[Damage, int]] = {
     "a session that is garbage": (lambda at: at.call("HSET", at.prefix + "sessions", "proxies/x", b"\xff\x00"), 0),
     "an exit that is garbage": (lambda at: at.call("HSET", at.prefix + "exits", "proxies/x", b"\xff\x00"), 0),
     "a roster cut short": (lambda at: roster(at, lambda record: record[:107]), 0),
-    "a roster of garbage": (lambda at: roster(at, lambda record: record[:104] + b"\xff" * 60), 0),
+    "a roster of garbage": (lambda at: roster(at, lambda record: record[:136] + b"\xff" * 60), 0),
     "rests of another type": (of_type(f"rests:{VIA_POOL}"), 0),
     "uses that are garbage": (lambda at: at.call("HSET", f"{at.prefix}uses:{VIA_POOL}", b"\0\0\0\0", b"abc"), 0),
     "a shape of another type": (of_type("shape:a.test"), 0),
@@ -270,7 +270,7 @@ async def test_a_lane_whose_exits_are_all_in_use_is_not_taken_for_damaged(
     await frontier.put(CRAWL, [make_task(key, VIA_POOL, pool="proxies") for key in (1, 2)])
     (lease,) = (await lend(frontier)).leases
     prefix = shards_of(CRAWL, number)[shard_of(VIA_POOL, of=number)].prefix
-    assert struct.unpack_from(">13d", server.call("HGET", f"{prefix}lanes", VIA_POOL))[-1] == math.inf
+    assert struct.unpack_from(">17d", server.call("HGET", f"{prefix}lanes", VIA_POOL))[-1] == math.inf
     server.call("ZADD", f"{prefix}later", 1, b"\x00\x01")
     assert (await lend(frontier)).leases == []
     await frontier.settle([Done(lease=lease)])

@@ -299,7 +299,7 @@ def keys_in_lua() -> set[str]:
     for kind in ("parts", "verbs"):
         for name in LuaFolder().names(kind):
             text = LuaFolder().text(kind, name)
-            keys = re.findall(r"P \.\. '([\w:]+)'|(?:read_fields|tally)\('([\w:]+)'", text)
+            keys = re.findall(r"(?:P|host_names\.slot) \.\. '([\w:]+)'|(?:read_fields|tally)\('([\w:]+)'", text)
             # The keys of workers and of duties have prefixes of their own.
             prefix = {"beat": WORKERS, "workers": WORKERS, "hold_duty": DUTIES}.get(name, "")
             found |= {prefix + (one or other) for one, other in keys}

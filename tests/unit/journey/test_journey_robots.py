@@ -34,6 +34,20 @@ async def test_links_that_robots_txt_forbids_never_become_tasks() -> None:
     assert finished.result.rejected == {"robots": 1}
 
 
+async def test_a_search_goes_no_faster_than_a_crawl_delay() -> None:
+    settings = {"pace": "search", "rate": "4/s", "max_rate": "50/s"}
+    scripted = await ScriptedJourney({URL: respond(URL)}, needs_rules=True, **settings).with_rules(
+        b"user-agent:*\ncrawl-delay: 0.1"
+    )
+    fast = lease_for(URL, interval=lent_interval(1 / 20), base_interval=lent_interval(1 / 4))
+    finished = await scripted.take(fast)
+    assert isinstance(finished.result, Done)
+    assert finished.result.lane is not None
+    assert finished.result.lane.interval == lent_interval(0.1)
+    without_rules = ScriptedJourney({URL: respond(URL)}, **settings)
+    assert (await without_rules.take(fast)).result.lane is None
+
+
 async def test_a_lease_whose_rules_ran_out_is_handed_back_not_fetched() -> None:
     scripted = await ScriptedJourney({URL: respond(URL)}, needs_rules=True).with_rules(
         b"user-agent:*\ndisallow:/", seconds=0.0

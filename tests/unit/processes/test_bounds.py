@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from shoal.fetch.descriptors import FEWER_PAGES, trouble_of_shortage
@@ -108,6 +109,9 @@ def test_a_pace_of_the_exits_is_the_pools() -> None:
 def test_a_pace_that_nobody_asked_for_names_its_origin_as_far_as_it_is_known() -> None:
     slower = lane(interval=4 * ASKED, base_interval=ASKED)
     assert "slower than asked for: its answers call for that" in bound(slower)
+    faster = lane(interval=ASKED / 4, base_interval=ASKED)
+    assert bound(faster).endswith(", found by its search")
+    assert bound(msgspec.structs.replace(faster, why="knee near 9/s")).endswith(", found by its search: knee near 9/s")
     five = lane(interval=lent_interval(5.0))
     told = "politeness: a.test at 12/m, "
     assert bound(five, rules_version=3, crawl_delay=5.0) == (

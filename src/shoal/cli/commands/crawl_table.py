@@ -35,7 +35,7 @@ class Row(NamedTuple):
     is_estimate: bool = True
 
 
-@click.command(short_help="All crawls: age, pages, bytes in the frontier, and what will remove them.")
+@click.command(short_help="All crawls: age, pages, bytes, and what will remove them.")
 @place_options(store=False)
 @json_with(*FIELDS)
 def crawls(*, places: Places, as_json: bool) -> None:

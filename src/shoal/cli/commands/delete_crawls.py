@@ -69,7 +69,7 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.crawl} ({self.state}): {'; '.join(parts)}"
 
 
-@click.command(short_help="Remove crawls from the frontier; if asked, their items, log and archived pages too.")
+@click.command(short_help="Remove crawls; if asked, their items, log and pages too.")
 @click.argument("names", metavar="CRAWL…", nargs=-1, required=True)
 @click.option("--items", is_flag=True, help="Also the items that the crawl wrote last, with all their versions.")
 @click.option("--log", is_flag=True, help="Also its fetch log.")

@@ -15,6 +15,7 @@ from shoal.secrecy import masked
 
 if TYPE_CHECKING:
     from shoal.deploy.deploy_plan import Plan
+    from shoal.settings import Settings
 
 EXTRAS = ("postgres", "redis", "serve")
 # What an archive or a sink needs, by the scheme of its URL.
@@ -152,7 +153,7 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
         groups=worker_groups(kinds_of_workers(named, given=options["kinds"]), count=options["workers"]),
         grace_seconds=settings.grace_seconds,
         image=options.get("image") or f"shoal-{name}",
-        extras=_extras(options),
+        extras=_extras(options, settings),
     )
 
 
@@ -192,10 +193,14 @@ def _places(options: dict[str, Any]) -> list[tuple[str, str]]:
     return given
 
 
-def _extras(options: dict[str, Any]) -> tuple[str, ...]:
-    """The extras of shoal that the image needs."""
-    urls = [options["archive"] or "", *options["sinks"]]
-    found = {SCHEME_EXTRAS[scheme] for url in urls if (scheme := url.partition("://")[0]) in SCHEME_EXTRAS}
+def _extras(options: dict[str, Any], settings: Settings) -> tuple[str, ...]:
+    """The extras of shoal that the image needs. Refuses a folder for old weeks of the log."""
+    log = settings.retention_archive
+    if log and "://" not in log:
+        raise UsageError(f"retention_archive = {log!r} is a folder, which goes with its container: give s3://…")
+    urls = [options["archive"] or "", log, *options["sinks"]]
+    found = {"parquet"} if log else set()
+    found |= {SCHEME_EXTRAS[scheme] for url in urls if (scheme := url.partition("://")[0]) in SCHEME_EXTRAS}
     return tuple(sorted({*EXTRAS, *found}))
 
 

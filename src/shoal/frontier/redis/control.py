@@ -30,6 +30,7 @@ from shoal.frontier.redis.views import state_of, waiting_among
 from shoal.frontier.redis.wire import KEY, decode_crawl, decode_dead, encode_pools, number, pairs
 from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.rules.limits import encoded
+from shoal.frontier.rules.priorities import effective_weight
 from shoal.frontier.rules.unreadable import spider_in, unreadable_crawl
 from shoal.model import Crawl, CrawlState, DeadCount, DeadFilter, DeadLetter
 from shoal.setting_values import check_dedup
@@ -108,6 +109,7 @@ async def _open_shard(
                 crawl.pace_scope,
                 number(crawl.weight),
                 int(crawl.searches),
+                number(effective_weight(crawl.weight, crawl.priority)),
             )
             if answer[0] == b"none" and shard.of == 1 and await runner.learn(crawl.id):
                 return {}

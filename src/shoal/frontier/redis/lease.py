@@ -10,14 +10,16 @@ from typing import Any
 
 import msgspec
 
+from shoal.errors import StorageError
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.control import stop
 from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.offered_exits import offer_first, offering, take_over
 from shoal.frontier.redis.outbox import Outbox
 from shoal.frontier.redis.shard_runner import Call, ShardRunner
-from shoal.frontier.redis.shards import Shard, shard_of
+from shoal.frontier.redis.shards import Shard, shard_named, shard_of
 from shoal.frontier.redis.wire import KEY, decode_task, encode_offers, number
+from shoal.frontier.rules.constants import LOOK_AGAIN_SECONDS
 from shoal.frontier.rules.fairness import share_out
 from shoal.frontier.rules.limits import decoded
 from shoal.frontier.rules.tasks import is_suspect
@@ -41,6 +43,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     landed: Sequence[Lease] = ()
     kinds: Sequence[str] = (HTTP,)
     offers: Sequence[Pool] = ()
+    asked_in_all: int = 0
 
     @property
     def asked(self) -> str:
@@ -56,7 +59,10 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
     at = 0.0
     while True:
         limit = min(MAX_LEASES, terms.limit - len(leases))
-        part = msgspec.structs.replace(terms, limit=limit, may_be_alone=not leases, landed=landed)
+        asked_in_all = terms.limit - len(leases)
+        part = msgspec.structs.replace(
+            terms, limit=limit, may_be_alone=not leases, landed=landed, asked_in_all=asked_in_all
+        )
         landed = ()
         shards = [shard for name in names for shard in await runner.shards(name)]
         if terms.offers:
@@ -73,11 +79,7 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
             break
         if await take_over(runner, *batch.offering) and not leases:
             continue
-        if batch.gone and any([await runner.learn(crawl) for crawl in batch.gone]):
-            continue
-        for crawl in batch.gone:
-            await runner.check_lost(crawl)
-        if batch.posted and await outbox.deliver_left_behind(batch.posted) and not leases:
+        if await _has_news(runner, outbox, batch, seconds=terms.seconds, has_leases=bool(leases)):
             continue
         if len(leases) >= terms.limit or (len(batch.leases) < part.limit and not batch.was_overtaken):
             break
@@ -89,6 +91,19 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
         epoch=batch.epoch,
         finished=tuple(await _finished(runner, names, batch)),
     )
+
+
+async def _has_news(runner: ShardRunner, outbox: Outbox, batch: _Lent, *, seconds: float, has_leases: bool) -> bool:
+    """Do what the scripts could not do themselves; gives whether a call without leases may get some now."""
+    if batch.gone and any([await runner.learn(crawl) for crawl in batch.gone]):
+        return True
+    for crawl in batch.gone:
+        await runner.check_lost(crawl)
+    if batch.overdue:
+        if await _reclaim_overdue(runner, batch.overdue, seconds=seconds) and not has_leases:
+            return True
+        batch.ask_again = max(batch.ask_again, LOOK_AGAIN_SECONDS)
+    return bool(batch.posted) and bool(await outbox.deliver_left_behind(batch.posted)) and not has_leases
 
 
 def _later(leases: Sequence[Lease], seconds: float) -> list[Lease]:
@@ -129,6 +144,7 @@ class _Lent(msgspec.Struct, kw_only=True):
     epoch: int = 0
     gone: list[str] = msgspec.field(default_factory=list)
     posted: list[Shard] = msgspec.field(default_factory=list)
+    overdue: list[Shard] = msgspec.field(default_factory=list)
     finished: list[str] = msgspec.field(default_factory=list)
     quiet: dict[Shard, bytes] = msgspec.field(default_factory=dict)
     stopped: set[tuple[str, str]] = msgspec.field(default_factory=set)
@@ -147,6 +163,7 @@ async def _lease_one(runner: ShardRunner, shard: Shard, terms: Terms) -> _Lent:
         may_be_alone,
         terms.asked,
         encode_offers(terms.offers),
+        terms.asked_in_all,
     )
     asked = runner.connections.times.now()
     offers = offering([shard], terms.offers)
@@ -172,12 +189,13 @@ async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms
         surveys = await _ask_each(runner, dict.fromkeys(shards, ("survey", survey)))
     ready = []
     for shard, answer in surveys.items():
-        for start, age, lane, room in zip(*(answer[6 + column :: 4] for column in range(4)), strict=True):
-            ready.append((float(start), age, shard, lane, int(room)))
+        for start, age, lane, room, shares in zip(*(answer[6 + column :: 5] for column in range(5)), strict=True):
+            ready.append((float(start), age, shard, lane, int(room), shares == b"1"))
     ready.sort(key=lambda entry: entry[:2])
     del ready[terms.limit :]
-    shares = share_out([entry[4] for entry in ready], terms.limit)
-    wanted = [(shard, lane, share) for (_, _, shard, lane, _), share in zip(ready, shares, strict=True) if share]
+    ready = _one_per_host(ready)
+    parts = share_out([entry[4] for entry in ready], terms.limit)
+    wanted = [(shard, lane, part) for (_, _, shard, lane, _, _), part in zip(ready, parts, strict=True) if part]
     answers = {shard: answer[:4] for shard, answer in surveys.items()}
     first = 0
     if wanted and terms.may_be_alone and surveys[wanted[0][0]][4] == b"1":
@@ -196,6 +214,29 @@ async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms
     lent.was_overtaken = sum((lease.crawl, lease.task.lane) in direct for lease in lent.leases) < shared_out
     lent.leases.sort(key=lambda lease: ranks[lease.crawl, lease.task.lane])
     return lent
+
+
+_Ready = tuple[float, bytes, Shard, bytes, int, bool]
+
+
+def _one_per_host(ready: Sequence[_Ready]) -> list[_Ready]:
+    """Of lanes that share a host, the first one: the others are for the next call."""
+    first: dict[bytes, Shard] = {}
+    for _, _, shard, lane, _, shares in ready:
+        if shares:
+            first.setdefault(lane, shard)
+    return [entry for entry in ready if not entry[5] or first[entry[3]] is entry[2]]
+
+
+async def _reclaim_overdue(runner: ShardRunner, shards: Sequence[Shard], *, seconds: float) -> bool:
+    """End leases of other crawls that have been over for as long as a lease lasts; gives whether there were any. A
+    crawl whose data cannot be read is for its own workers to mend."""
+    is_any = False
+    for shard in dict.fromkeys(shards):
+        with contextlib.suppress(StorageError):
+            (answer,) = await runner.run([(shard, "lapse", (number(seconds),))])
+            is_any = is_any or (answer[0] == b"ok" and answer[1] > 0)
+    return is_any
 
 
 async def _stop_if_reached(runner: ShardRunner, surveys: Mapping[Shard, list[Any]]) -> bool:
@@ -225,7 +266,7 @@ async def _ask_lanes(
         lanes.setdefault(shard, []).extend((lane, share))
     shared = (
         terms.worker, number(terms.seconds), number(terms.horizon), int(may_be_alone), terms.asked,
-        encode_offers(terms.offers),
+        encode_offers(terms.offers), int(sum(share for _, _, share in wanted) >= terms.limit),
     )  # fmt: skip
     return await _ask_each(runner, {shard: ("lend", (*shared, *args)) for shard, args in lanes.items()})
 
@@ -279,7 +320,9 @@ def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]], *, asked: flo
             continue
         runner.see_epoch(shard, int(answer[1]))
         lent.epoch += int(answer[1])
-        ask_again, now, shift = map(float, answer[2].split())
+        times, *overdue = answer[2].split(b"\n")
+        ask_again, now, shift = map(float, times.split())
+        lent.overdue += [shard_named(crawl.decode(), shard) for crawl in overdue]
         runner.connections.times.note(shard.prefix, now, asked=asked)
         ages.append(runner.connections.times.age(shard.prefix, now, shift=shift))
         lent.ask_again = min(lent.ask_again, ask_again)

@@ -34,7 +34,7 @@ LARGEST = 1e17  # of the numbers in a lane's record that are no times: its token
 UNREADABLE = (struct.error, ValueError, IndexError, KeyError, TypeError, OverflowError, msgspec.MsgspecError)
 _HASHES = (
     "notes", "count", "crawl", "lanes", "held", "tries", "dead", "outcomes", "rejected", "samples", "rules", "whys",
-    "turns", "exits", "sessions", "pools", "offers", "grants", "turns:via", "visits",
+    "shared", "turns", "exits", "sessions", "pools", "offers", "grants", "turns:via", "visits",
 )  # fmt: skip
 _TYPES = {
     "bad": b"list", **dict.fromkeys(_HASHES, b"hash"),
@@ -57,9 +57,11 @@ _MAY_LACK = {
     b"finished",
     b"ran",
     b"weight",
+    b"share",
 }
 _OF_TASKS = ("held", "later", "dead")
-_LANE = struct.Struct(">13d")
+_LANE = struct.Struct(">17d")
+_SHARED = 1.0  # a lane that looks at those of other crawls finds out how it stands to them
 _ROSTER, _MORE, _FLIGHT_BYTES, _NEXT_BYTES = struct.Struct("<III"), struct.Struct("<IIIIddd"), 5, 12
 _EXIT_BYTES = 48
 _USE_BYTES = 72
@@ -194,7 +196,7 @@ class _Look:
                 await self._connection.call("HSETNX", self._prefix + "lanes", lane, sound)
         seconds, micros = map(int, await self._connection.call("TIME"))
         # Due at once: the check lets every lane rest.
-        fresh = _LANE.pack(seconds * 1e6 + micros, 0, 0, 0, interval, interval, cap, 0, 0, 0, 0, 0, 0)
+        fresh = _LANE.pack(seconds * 1e6 + micros, 0, 0, 0, interval, interval, cap, 0, 0, 0, 0, 0, _SHARED, 0, 0, 0, 0)
         for lane in names:
             await self._at_lane(lane, fresh)
 

@@ -312,7 +312,9 @@ def _lease(lease: Lease) -> tuple[Argument, Argument]:
 
 
 def _update(update: LaneUpdate | None) -> list[Argument]:
-    return [0] if update is None else [2 if update.why else 1, *encode_update(update)]
+    if update is None:
+        return [0]
+    return [3 if update.learnt is not None else 2 if update.why else 1, *encode_update(update)]
 
 
 def _following(task: Task) -> tuple[Argument, Argument, Argument]:

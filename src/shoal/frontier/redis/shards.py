@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -15,7 +15,7 @@ def prefix_of(crawl: str, shard: int = 0, *, of: int = 1) -> str:
     those of the shards of all other crawls that have the same number: there a script finds all lanes of a host.
 
     The number of shards is part of it: a client with a stale shard count finds no keys, not part of a crawl."""
-    return f"shoal:{{{shard}-{of}}}:{quote(crawl, safe=' ')}:"
+    return f"{slot_of(shard, of=of)}{quote(crawl, safe=' ')}:"
 
 
 def former_prefix_of(crawl: str, shard: int = 0, *, of: int = 1) -> str:
@@ -47,6 +47,16 @@ def shard_of(lane: str, *, of: int) -> int:
 def shards_of(crawl: str, of: int) -> list[Shard]:
     """All shards of a crawl, the first one first."""
     return [Shard(crawl, number, of, prefix_of(crawl, number, of=of)) for number in range(of)]
+
+
+def shard_named(crawl: str, beside: Shard) -> Shard:
+    """The shard of another crawl that lies in the same slot, by the crawl's name as keys have it."""
+    return Shard(unquote(crawl), beside.number, beside.of, f"{slot_of(beside.number, of=beside.of)}{crawl}:")
+
+
+def slot_of(shard: int, *, of: int) -> str:
+    """What the keys of the shards of this number begin with, whatever their crawl."""
+    return f"shoal:{{{shard}-{of}}}:"
 
 
 def former_shards_of(crawl: str, of: int) -> list[Shard]:

@@ -208,8 +208,9 @@ class Batch:
 
 
 def encode_update(update: LaneUpdate) -> list[Argument]:
-    """The eight values of a lane's update; a ninth one, if it says why."""
+    """The eight values of a lane's update; a ninth if it says why, a tenth if a search has learnt something."""
     rules: Argument = "" if update.rules is None else b"=" + update.rules
+    why = [update.why[:LONGEST_WHY].encode()] if update.why or update.learnt is not None else []
     return [
         number(update.interval),
         number(update.if_interval),
@@ -219,7 +220,8 @@ def encode_update(update: LaneUpdate) -> list[Argument]:
         rules,
         number(update.rules_seconds),
         number(update.started),
-        *([update.why[:LONGEST_WHY].encode()] if update.why else ()),
+        *why,
+        *([number(update.learnt)] if update.learnt is not None else ()),
     ]
 
 

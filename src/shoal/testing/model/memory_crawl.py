@@ -117,8 +117,9 @@ class ModelLane:
         blocked_until, interval = self.blocked_until, self.interval
         self._change(update, now)
         rests = self.blocked_until > now and self.blocked_until > blocked_until
-        is_slower = update.base_interval is None and self.interval > interval and blocked_until <= now
-        if rests or is_slower:
+        is_searched = interval != self.interval < self.base_interval
+        is_other = update.base_interval is None and (self.interval > interval or is_searched)
+        if rests or (is_other and blocked_until <= now):
             self.why = update.why[:LONGEST_WHY]
         if update.base_interval is not None:
             self.pace_why = update.why[:LONGEST_WHY]
@@ -458,6 +459,10 @@ class ModelCrawl:
     @property
     def is_fed(self) -> bool:
         return self.feeding and any(until > self.now for until in self.feeders.values() or [math.inf])
+
+    @property
+    def is_kept_open(self) -> bool:
+        return any(until > self.now and name.startswith(STAYER) for name, until in self.feeders.items())
 
     def set_feeding(self, feeder: str, seconds: float, *, makes_up: float | None) -> None:
         lost = self.now + makes_up if makes_up is not None else -math.inf

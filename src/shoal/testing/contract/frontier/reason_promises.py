@@ -49,6 +49,20 @@ class ReasonPromises(FrontierCase):
         await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=0.0, if_interval=1.0))
         assert (await lane_of(frontier)).why == ""
 
+    async def test_a_lane_that_is_faster_than_its_own_pace_tells_why_until_it_is_back(self, frontier: Frontier) -> None:
+        own = LaneUpdate(interval=4.0, base_interval=4.0)
+        await frontier.update_lane(CRAWL, "a.test", own)
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=3.0, if_interval=4.0, why="knee near 0.4/s"))
+        assert (await lane_of(frontier)).why == "knee near 0.4/s"
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=2.0, if_interval=4.0, why="too late: stale"))
+        assert (await lane_of(frontier)).why == "knee near 0.4/s"
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=2.5, if_interval=3.0))
+        assert (await lane_of(frontier)).why == ""
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=3.0, if_interval=2.5, why="held below it"))
+        assert (await lane_of(frontier)).why == "held below it"
+        await frontier.update_lane(CRAWL, "a.test", own)
+        assert (await lane_of(frontier)).why == ""
+
     async def test_a_lane_tells_why_its_own_pace_is_what_it_is(self, frontier: Frontier) -> None:
         await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=9.0, base_interval=9.0, why="Crawl-delay 9 s"))
         lane = await lane_of(frontier)

@@ -5,11 +5,14 @@
 --
 -- ARGV[2]  the server's run_id as the caller knows it; "": run even if the crawl was not checked since a restart
 --
+-- lease_seconds: how long leases of this call last. has_looked: a lane of this call has looked at those of other crawls. overdue: the
+-- crawls, each behind a newline, that have requests in flight though their leases have been over for so long.
+--
 -- The script ends here with {"none"} when there is no such crawl, and with {"repair"} when the server restarted and the crawl
 -- was not checked since: nothing may change before that.
 crawl = read_fields('crawl', 'state', 'feeding', 'interval', 'cap', 'needs_rules', 'pages', 'per_lane', 'per_shape',
   'epoch', 'run', 'dedup', 'dedup_ttl', 'buckets', 'filters', 'shards', 'shard', 'spent', 'max_cost', 'cost', 'clock_last', 'clock_shift', 'kinds',
-  'ran', 'limits', 'keys')
+  'ran', 'limits', 'keys', 'share', 'searches')
 if not crawl.state or crawl.state == 'deleting' then return {'none'} end
 if ARGV[2] ~= '' and crawl.run ~= ARGV[2] then return {'repair'} end
 crawl.feeding, crawl.needs_rules = crawl.feeding == '1', crawl.needs_rules == '1'
@@ -22,6 +25,8 @@ local clock_shift, stored_shift = nil, tonumber(crawl.clock_shift) or 0
 crawl.clock_last, wall = tonumber(crawl.clock_last) or 0, now
 now, clock_shift = clock_rules.reckon(now, crawl.clock_last, stored_shift, expected)
 if clock_shift ~= stored_shift and ARGV[2] ~= '' then call('HSET', P .. 'crawl', 'clock_shift', format('%.17g', clock_shift)) end
+-- Its weight at the hosts that it shares with other crawls; nil if it shares none.
+crawl.shift, crawl.share = clock_shift, tonumber(crawl.share or nil)
 is_cancelled, is_sharded = crawl.state == 'cancelled', crawl.shards and true or false
 
 -- The kinds of the crawl's tasks besides http, in the order in which they came, and whether a name is one of them. Nil, as in most

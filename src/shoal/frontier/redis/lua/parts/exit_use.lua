@@ -1,4 +1,4 @@
--- needs: crawl rosters exit_rules
+-- needs: crawl rosters exit_rules other_lanes
 -- gives: spent verdict_of read_uses end_exit save_exits save_spent
 -- What the end of a request does to the exit that it went through.
 --
@@ -93,7 +93,10 @@ local function let_go(lane, index, token, report)
   local exit, session = name_at(lane.pool, index), report and #report > REPORT_SIZE and string.sub(report, REPORT_SIZE + 2)
   local row = session and need_exit(exit) or find_exit(exit)
   if not row then return end
-  if row.holder == token then row.holder = 0 elseif not session then return end
+  if row.holder == token then
+    row.holder = 0
+    if lane.pool.exclusive ~= 0 then other_lanes.let_go(exit) end
+  elseif not session then return end
   if session then
     row.sessions = row.sessions + 1
     call('HSET', P .. 'sessions', exit, session)

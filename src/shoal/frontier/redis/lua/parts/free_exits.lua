@@ -21,12 +21,14 @@ end
 function due_in_ring(roster, cap, away)
   if roster.is_round_done and not away then return nil end
   local marks, flights, next_starts, index, last = roster.marks, roster.flights, roster.next_starts, roster.next_index, roster.size
+  local elsewhere = roster.elsewhere
   for _ = 1, 2 do
     while index < last do
       -- HEALTHY is the byte 0.
       if index < #marks then index = (string.find(marks, '\0', index + 1, true) or #marks + 1) - 1 end
       if index >= last then break end
       local flight, start = flights[index], next_starts[index]
+      if elsewhere and elsewhere[index] then flight = (flight or 0) + elsewhere[index] end
       if (not flight or flight < cap) and (not start or start <= now) and not (away and away[index]) then return index end
       index = index + 1
     end
@@ -48,8 +50,10 @@ end
 
 -- Note on the lane from when on it has a free exit.
 function refresh_exits(lane)
-  local roster, pool = roster_of(lane), lane.pool
+  local roster, pool = roster_of(lane), pool_of(lane.via)
   lane.exits_changed = false
+  -- What other crawls do with the exits can end at any time.
+  if roster.elsewhere then roster.elsewhere, roster.is_round_done = nil, nil end
   if not pool.exists then return end
   roster.starved_since = exit_rules.starved_since(roster.starved_since, has_healthy_exit(roster))
   local kept, free_at = pool.sticky ~= 0 and kept_index(lane), NEVER

@@ -5,7 +5,7 @@
 -- The record is the last one: as long as it is there, the rest can be found.
 FIXED_NAMES = {
   'ready', 'busy', 'later', 'visits', 'held', 'leases', 'tries', 'dead', 'graves', 'count', 'turns', 'outcomes', 'rejected', 'notes', 'samples',
-  'rules', 'whys', 'repair', 'bad', 'feeders', 'outbox', 'sent', 'grants', 'turns:via', 'exits', 'sessions', 'pools', 'offers', 'points', 'points:long', 'crawl',
+  'rules', 'whys', 'shared', 'repair', 'bad', 'feeders', 'outbox', 'sent', 'grants', 'turns:via', 'exits', 'sessions', 'pools', 'offers', 'points', 'points:long', 'crawl',
 }
 
 -- The kinds of the crawl's tasks besides http.

@@ -10,11 +10,12 @@ function lane_rules.first_pace(interval, cap, pool)
   return interval, cap
 end
 
--- Changes the lane's last and next start.
+-- Changes the lane's last and next start. `longest`: the longest interval of all crawls; its own if it is not given.
 -- twin: rules/lanes.py take_slot
-function lane_rules.take_slot(lane, at)
-  local last_start = lane.interval > 0 and at or math.min(at, math.max(now, lane.next_start))
-  lane.last_start, lane.next_start = last_start, math.max(last_start + lane.interval, lane.blocked_until)
+function lane_rules.take_slot(lane, at, longest)
+  local interval = longest or lane.interval
+  local last_start = interval > 0 and at or math.min(at, math.max(now, lane.next_start))
+  lane.last_start, lane.next_start = last_start, math.max(last_start + interval, lane.blocked_until)
 end
 
 -- twin: rules/lanes.py reserved_start
@@ -110,4 +111,12 @@ function lane_rules.ask_again_in(times)
   local soonest = now + MAX_ASK_AGAIN
   for i = 1, #times do soonest = math.min(soonest, times[i]) end
   return math.max(MIN_ASK_AGAIN, soonest - now)
+end
+
+-- Gives until when the lane wants a start slot, and until when its limits count.
+-- twin: rules/hosts.py wants
+function lane_rules.wants(waiting, due, is_served)
+  if waiting == 0 then return 0, 0 end
+  local later = math.max(now, due)
+  return is_served and now or later + WANTS_SECONDS, later + HEEDED_SECONDS
 end

@@ -1,10 +1,12 @@
--- needs: crawl free_exits exit_use lane_rules
+-- needs: crawl free_exits exit_use lane_rules other_lanes
 -- gives: lanes lane_list is_ready find_lane need_lane leave_lane update_lane save_queues save_lanes unindex
 -- gives: HTTP is_stage queue_key ready_key lane_of_queue has_room_for learn_kind queue_of waiting_of next_entries drop_entries
+-- gives: keep
 -- Lanes: read once per call, changed in Lua, written back once by save_lanes, which also keeps `ready` and `busy` in step.
 --
--- lanes  lane → its record, thirteen doubles: age, next start, last start, blocked until, interval, base interval, cap, in
---        flight, known, opener's token, rules until, rules' version, when an exit is free next; behind it the lane's roster
+-- lanes  lane → its record, seventeen doubles: age, next start, last start, blocked until, interval, base interval, cap, in
+--        flight, known, opener's token, rules until, rules' version, how it stands to lanes of other crawls, its turn, until when
+--        it wants a start slot and its limits count, when an exit is free next; behind it the lane's roster
 --        (see roster_record). One packed value: a field for each would cost eight times as long to read. The record outlives the
 --        queue: its next start is the host's politeness.
 -- ready  age and lane → time from which it may start; only lanes with waiting tasks of the kind http, free cap and no lease that
@@ -18,8 +20,8 @@
 -- A lane has one pace for its tasks of all kinds. In a crawl with several kinds `lane.queues` has the number of waiting tasks, the
 -- additions and the former state of each kind's queue; `lane.waiting` is their sum.
 -- Members of `ready` and `busy` begin with the lane's age in eight bytes: among equals the older lane comes first.
-local IN_FLIGHT_ROOM, RECORD = 2097152, '>ddddddddddddd'
-lanes, lane_list = {}, {}
+local IN_FLIGHT_ROOM = 2097152
+lanes, lane_list, keep = {}, {}, {}
 
 HTTP = 'http'
 
@@ -41,6 +43,11 @@ function lane_of_queue(name)
   local kind, lane = string.match(name, '^kq:([^:]*):(.*)$')
   if kind then return lane, kind end
   return string.sub(name, 3), HTTP
+end
+
+-- twin: rules/lanes.py needs_opening
+function lane_rules.needs_opening(lane)
+  return crawl.needs_rules and lane.rules_until <= now and not is_stage(lane.name)
 end
 
 function is_ready(lane)
@@ -152,7 +159,8 @@ function find_lane(name)
   if not value then return nil end
   lane = {name = name, value = value, member = string.sub(value, 1, 8) .. name, waiting = call('ZCARD', P .. 'q:' .. name)}
   lane.age, lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval, lane.cap, lane.in_flight,
-    lane.known, lane.opener, lane.rules_until, lane.version, lane.exits_next = unpack_struct(RECORD, value)
+    lane.known, lane.opener, lane.rules_until, lane.version, lane.sharing, lane.turn, lane.wants_until, lane.heeded_until,
+    lane.exits_next = unpack_struct(LANE_RECORD, value)
   -- Not a time, so the record is damaged: the caller has it replaced. Without this the lane would never start.
   assert(lane.next_start < LATEST_TIME, 'a lane record that cannot be read')
   return adopt_lane(lane)
@@ -162,12 +170,13 @@ local function packed(lane)
   local roster = lane.roster
   if roster then
     local flights, more = pack_roster(roster, lane.in_flight)
-    return pack(RECORD .. ROSTER, lane.age, lane.next_start, lane.last_start, lane.blocked_until, lane.interval,
-      lane.base_interval, lane.cap, lane.in_flight, lane.known, lane.opener, lane.rules_until, lane.version, lane.exits_next,
-      roster.size, roster.next_index, #flights) .. flights .. more
+    return pack(LANE_RECORD .. ROSTER, lane.age, lane.next_start, lane.last_start, lane.blocked_until, lane.interval,
+      lane.base_interval, lane.cap, lane.in_flight, lane.known, lane.opener, lane.rules_until, lane.version, lane.sharing,
+      lane.turn, lane.wants_until, lane.heeded_until, lane.exits_next, roster.size, roster.next_index, #flights) .. flights .. more
   end
-  local value = pack(RECORD, lane.age, lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval,
-    lane.cap, lane.in_flight, lane.known, lane.opener, lane.rules_until, lane.version, lane.exits_next)
+  local value = pack(LANE_RECORD, lane.age, lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval,
+    lane.cap, lane.in_flight, lane.known, lane.opener, lane.rules_until, lane.version, lane.sharing, lane.turn, lane.wants_until,
+    lane.heeded_until, lane.exits_next)
   return #lane.value <= RECORD_SIZE and value or value .. string.sub(lane.value, RECORD_SIZE + 1)
 end
 
@@ -187,11 +196,15 @@ function need_lane(name)
   local via = pool_name_of(name)
   local interval, cap = lane_rules.first_pace(crawl.interval, crawl.cap, via and pool_of(via))
   if is_stage(name) then interval, cap = 0, STAGE_CAP end
+  local sharing = crawl.share and host_rules.first_sharing(name, false) or APART
+  -- First: the others need not find a lane there, but must find this crawl when it has one.
+  if sharing == ALONE and host_names.join(name) then sharing = SHARED end
   lane = {
     name = name, member = pack('>d', age) .. name, age = age, next_start = now, last_start = 0, blocked_until = 0,
     interval = interval, base_interval = interval, cap = cap, in_flight = 0, known = 0,
-    opener = 0, rules_until = 0, version = 0, exits_next = 0, waiting = call('ZCARD', P .. 'q:' .. name), value = '',
+    opener = 0, rules_until = 0, version = 0, exits_next = 0, sharing = sharing, turn = 0, wants_until = 0, heeded_until = 0, waiting = call('ZCARD', P .. 'q:' .. name), value = '',
   }
+  if sharing == SHARED and crawl.searches == '1' then lane.interval = other_lanes.learnt(name) or interval end
   lane.value = packed(lane)
   call('HSET', P .. 'count', 'age', format('%.0f', age))
   call('HSET', P .. 'lanes', name, lane.value)
@@ -210,23 +223,34 @@ function leave_lane(lane, held)
   end
 end
 
-local function keep_why(field, why)
+-- Keep why a lane rests or is slow ("r" and lane), or has a pace of its own ("p" and lane).
+function keep.why(field, why)
   if why ~= '' then call('HSET', P .. 'whys', field, why) else call('HDEL', P .. 'whys', field) end
 end
 
+-- The lane has these rules, which ask for a pace, 0 is none; other crawls take them over with it.
+function keep.rules(lane, rules, delay, why)
+  call('HSET', P .. 'rules', lane.name, rules)
+  if delay > 0 then call('HSET', P .. 'shared', 'd' .. lane.name, pack('>d', delay) .. why) else call('HDEL', P .. 'shared', 'd' .. lane.name) end
+end
+
 -- Eight values from ARGV[at]: interval, if_interval, base_interval, cap, rest_seconds, rules, rules_seconds, started.
--- "" means: not given. Rules begin with "=". `why` is for people.
-function update_lane(lane, at, why)
+-- "" means: not given. Rules begin with "=". `why` is for people. `learnt`, nil or "": the interval that a search has learnt.
+function update_lane(lane, at, why, learnt)
   local interval, if_interval, base_interval, cap, rest_seconds, rules, rules_seconds, started = unpack(ARGV, at, at + 7)
   local blocked_until, former_interval = lane.blocked_until, lane.interval
   lane_rules.update_pace(lane, tonumber(interval), tonumber(if_interval), tonumber(base_interval), tonumber(cap),
     tonumber(rest_seconds), tonumber(started))
-  if lane_rules.takes_why(lane, blocked_until, former_interval, base_interval ~= '') then keep_why('r' .. lane.name, why) end
-  if base_interval ~= '' then keep_why('p' .. lane.name, why) end
+  if lane_rules.takes_why(lane, blocked_until, former_interval, base_interval ~= '') then keep.why('r' .. lane.name, why) end
+  if base_interval ~= '' then keep.why('p' .. lane.name, why) end
   if rules ~= '' then
-    call('HSET', P .. 'rules', lane.name, string.sub(rules, 2))
+    local delay = tonumber(base_interval) or 0
+    keep.rules(lane, string.sub(rules, 2), delay, delay > 0 and why or '')
     lane.rules_until = now + tonumber(rules_seconds)
     lane.version = lane.version + 1
+  end
+  if learnt and learnt ~= '' then
+    call('HSET', P .. 'shared', 'l' .. lane.name, pack('>dd', tonumber(learnt), now + LEARNT_SECONDS))
   end
 end
 

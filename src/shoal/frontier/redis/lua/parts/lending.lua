@@ -1,4 +1,4 @@
--- needs: picking ready task_records task_rules letters
+-- needs: lanes picking task_records task_rules letters
 -- gives: lend save_lent
 -- Lending: tasks of a lane become leases, each with a token and, where the lane goes via a pool, with an exit.
 local held_fields, lease_fields, used_tries = {}, {}, {}
@@ -82,11 +82,13 @@ function lend(lane, total, terms, reply)
     give_up(lane, terms.kinds)
     return false
   end
-  local pool = lane.via and lane.pool
+  local pool, limits = lane.via and lane.pool, lane.limits
+  if limits then lane.next_start = math.max(lane.next_start, limits.not_before) end
   local entries, queues = next_entries(lane, terms.kinds, total)
   local tries = tries_of(entries)
-  local opens, version = needs_opening(lane), lane.rules_until > now and lane.version or 0
+  local opens, version = lane_rules.needs_opening(lane), lane.rules_until > now and lane.version or 0
   local interval, base = lane.interval, lane.base_interval
+  if limits and not opens then interval, base = limits.interval, limits.base_interval end
   local head, exits = pool and pool.interval_text, {}
   token = token or tonumber(call('HGET', P .. 'count', 'token') or 0)
   local first, lent, is_alone, letters = next_token(), {}, false, opens and 'o' or ''
@@ -114,14 +116,18 @@ function lend(lane, total, terms, reply)
     token = terms.token
     local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, used, index)
     lent[#lent + 1] = pack('>dI4I2I2', start - now, held.attempts, held.losses, held.free_retries) .. held.task
-    lane_rules.take_slot(lane, start)
+    lane_rules.take_slot(lane, start, limits and limits.interval)
     leave_queue(lane, queues and queues[i])
     if is_alone then break end
   end
   count('queued', -#lent)
   count('leased', #lent)
   lane.in_flight = lane.in_flight + #lent
+  if crawl.share then lane.turn = lane.turn + #lent / crawl.share end
   if pool then lane.exits_changed = true end
+  if pool and #lent == 0 and #entries > 0 and lane.roster.elsewhere then
+    lane.next_start = math.max(lane.next_start, now + LOOK_AGAIN_SECONDS)
+  end
   if opens and #lent > 0 then lane.opener = token end
   for _, value in ipairs({
     lane.name, format('%.17g', interval), format('%.17g', base), letters, format('%.0f', version),
@@ -132,9 +138,9 @@ function lend(lane, total, terms, reply)
   return is_alone
 end
 
--- Write the leases that lend gave, and say whether there are any: tasks are in `held` before they leave the queue.
+-- Write the leases that lend gave, and say how many there are: tasks are in `held` before they leave the queue.
 function save_lent()
-  if #held_fields == 0 then return false end
+  if #held_fields == 0 then return 0 end
   call('HSET', P .. 'count', 'token', format('%.0f', token))
   call('HSET', P .. 'held', unpack(held_fields))
   call('ZADD', P .. 'leases', unpack(lease_fields))
@@ -142,5 +148,5 @@ function save_lent()
     drop_entries(lane_list[i])
   end
   if #used_tries > 0 then call('HDEL', P .. 'tries', unpack(used_tries)) end
-  return true
+  return #held_fields / 2
 end

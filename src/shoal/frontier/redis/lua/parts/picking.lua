@@ -1,4 +1,4 @@
--- needs: free_exits offers
+-- needs: free_exits offers other_lanes
 -- gives: pick_exit start_exit gives_up
 -- Picking exits: which exit a lane takes next, and what a start through an exit does to it. rules/exits.py says in which order
 -- exits are taken.
@@ -6,7 +6,8 @@
 local put_off_so_far = 0
 
 local function is_free(roster, index, cap)
-  local flight = roster.flights[index]
+  local flight, elsewhere = roster.flights[index], roster.elsewhere
+  if elsewhere and elsewhere[index] then flight = (flight or 0) + elsewhere[index] end
   return not flight or flight < cap
 end
 
@@ -70,11 +71,18 @@ local function give_back(early, index, start)
   early[at] = entry
 end
 
+-- The prefix of another crawl that holds this exit of an exclusive pool, or nil; and whether its leases are to be reclaimed first.
+local function held_elsewhere(pool, exit)
+  local prefix = pool.exclusive ~= 0 and other_lanes.holder(exit)
+  if not prefix then return nil, false end
+  return prefix, other_lanes.note_overdue(prefix)
+end
+
 -- Whether the exit is parked or held by another lease; then the lane puts it off until a time.
-local function is_put_off(lane, index)
+local function is_put_off(lane, index, is_held)
   local roster, row = lane.roster, find_exit(name_at(lane.pool, index))
-  if not row then return false end
-  local mark, due = exit_rules.put_off(row.parked_until, row.holder ~= 0, roster.next_starts[index] or 0)
+  if not row and not is_held then return false end
+  local mark, due = exit_rules.put_off(row and row.parked_until or 0, is_held or row.holder ~= 0, roster.next_starts[index] or 0)
   if not mark then return false end
   put_off_so_far = put_off_so_far + 1
   if mark_at(roster, index) ~= QUARANTINED then
@@ -91,7 +99,7 @@ local function usable_kept_index(lane, index, latest)
   if away and away[index] then return nil end
   local roster, row = lane.roster, has_exit_rows and find_exit(name_at(lane.pool, index))
   local start = roster.next_starts[index] or 0
-  if row and row.holder ~= 0 then
+  if (row and row.holder ~= 0) or held_elsewhere(lane.pool, name_at(lane.pool, index)) then
     set_next_start(roster, index, math.max(start, now + BUSY_SECONDS))
     return nil
   end
@@ -101,10 +109,12 @@ end
 local function next_exit(lane, latest, total)
   local roster, pool = lane.roster, lane.pool
   local away = offers.away_from(pool)
-  if not has_exit_rows and pool.sticky == 0 and (roster.first_rest or 0) > now then
+  local is_exclusive = pool.exclusive ~= 0
+  if not has_exit_rows and not is_exclusive and pool.sticky == 0 and (roster.first_rest or 0) > now then
     -- Nearly always it is the next one.
     local index = roster.next_index
-    if roster.marks == '' and roster.next_starts == NONE and index < roster.size and not roster.flights[index] and not away then
+    if roster.marks == '' and roster.next_starts == NONE and index < roster.size and not roster.flights[index] and not away
+      and not roster.elsewhere then
       return index
     end
     return due_in_ring(roster, pool.cap, away) or early_index(roster, pool.cap, latest, away)
@@ -114,7 +124,9 @@ local function next_exit(lane, latest, total)
   repeat
     local index = rested_index(lane, total) or due_in_ring(roster, pool.cap, away) or early_index(roster, pool.cap, latest, away)
     if not index then return nil end
-    if not has_exit_rows or not is_put_off(lane, index) then
+    local prefix, is_overdue = held_elsewhere(pool, name_at(pool, index))
+    if is_overdue then return nil end
+    if not (has_exit_rows or prefix) or not is_put_off(lane, index, prefix) then
       if pool.sticky ~= 0 then roster.kept_index, roster.kept_since = index, now end
       return index
     end
@@ -135,7 +147,10 @@ local function occupy(pool, index, token)
   local exit = name_at(pool, index)
   local row = pool.exclusive ~= 0 and need_exit(exit) or find_exit(exit)
   if not row then return end
-  if pool.exclusive ~= 0 then row.holder = token end
+  if pool.exclusive ~= 0 then
+    row.holder = token
+    other_lanes.hold(exit)
+  end
   local is_on_trial = exit_rules.parking_on_trial(row, pool, token)
   if pool.exclusive ~= 0 or is_on_trial then save_exit(exit) end
 end

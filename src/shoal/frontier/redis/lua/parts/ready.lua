@@ -1,11 +1,6 @@
--- needs: lanes outbox
--- gives: asked_kinds needs_opening room_of ready_lanes bring_back_lanes ending ask_again
+-- needs: lanes hosts outbox
+-- gives: asked_kinds room_of choose_lanes note_wishes bring_back_lanes ending ask_again
 -- Which lanes may start, how many tasks each may lend, and what a lease call says of the crawl.
-
--- twin: rules/lanes.py needs_opening
-function needs_opening(lane)
-  return crawl.needs_rules and lane.rules_until <= now and not is_stage(lane.name)
-end
 
 -- The kinds that a call asks for, as it names them: with commas between them, "" for http alone.
 function asked_kinds(text)
@@ -22,8 +17,11 @@ end
 function room_of(lane, kinds, limit, horizon)
   local waiting = waiting_of(lane, kinds)
   if waiting == 0 or not is_ready(lane) then return 0 end
-  if needs_opening(lane) then return 1 end
-  return lane_rules.starts_within(math.min(waiting, lane.cap - lane.in_flight, limit), lane, horizon)
+  if lane_rules.needs_opening(lane) then return 1 end
+  local limits = lane.limits
+  if not limits then return lane_rules.starts_within(math.min(waiting, lane.cap - lane.in_flight, limit), lane, horizon) end
+  return lane_rules.starts_within(math.min(waiting, limits.cap - lane.in_flight - limits.in_flight, limits.turns, limit),
+    {interval = limits.interval, next_start = math.max(lane.next_start, limits.not_before)}, horizon)
 end
 
 local function members_of(kind, limit, horizon, ...)
@@ -50,7 +48,7 @@ local function members_of_kinds(kinds, limit, horizon)
 end
 
 -- The lanes that may start tasks of these kinds, longest-waiting first. Call it when everything changed so far is saved.
-function ready_lanes(kinds, limit, horizon)
+local function ready_lanes(kinds, limit, horizon)
   if crawl.state ~= 'running' or limit == 0 then return {} end
   local found = {}
   local members = #kinds == 1 and members_of(kinds[1], limit, horizon) or members_of_kinds(kinds, limit, horizon)
@@ -65,6 +63,42 @@ function ready_lanes(kinds, limit, horizon)
     end
   end
   return found
+end
+
+-- The lanes that may start, and those that other crawls hold back. While there are some, the next ones are looked at in their place, a
+-- few times.
+function choose_lanes(kinds, limit, horizon)
+  local chosen, held, is_held = {}, {}, {}
+  for _ = 1, MAX_LOOKS do
+    local before, found = #held, ready_lanes(kinds, limit + #held, horizon)
+    chosen = {}
+    local examined = 0
+    for i = 1, #found do
+      local lane = found[i]
+      if not is_held[lane] and examined < limit then
+        examined = examined + 1
+        if lane.sharing == SHARED or (lane.sharing == ALONE and lane_rules.needs_opening(lane)) then hosts.look(lane) end
+        if lane.limits and hosts.hold_back(lane, horizon) then
+          held[#held + 1], is_held[lane] = lane, true
+        else
+          chosen[#chosen + 1] = lane
+        end
+      end
+    end
+    if #held == before then break end
+  end
+  return chosen, held
+end
+
+-- Until when these lanes want a start slot and their limits count, after a call that may have lent all that the worker asked for.
+function note_wishes(list, is_served)
+  if not crawl.share then return end
+  for i = 1, #list do
+    local lane = list[i]
+    if lane.sharing ~= APART then
+      lane.wants_until, lane.heeded_until = lane_rules.wants(lane.waiting, lane.next_start, is_served)
+    end
+  end
 end
 
 -- Lanes whose next start lies further ahead than their pace and rests allow get a possible one, a bounded number per call. The clock
@@ -99,8 +133,8 @@ function ending()
   return '1'
 end
 
--- Seconds until a task of these kinds can be lent that is there already, and the time of the crawl. `is_late`: what is there waits
--- for the exits of other workers.
+-- Seconds until a task of these kinds can be lent that is there already, and the time of the crawl; then the crawls whose leases are
+-- overdue (see crawl), each behind a newline. `is_late`: what is there waits for the exits of other workers.
 function ask_again(kinds, is_late)
   local times = {}
   if crawl.state == 'running' then
@@ -113,5 +147,5 @@ function ask_again(kinds, is_late)
   end
   local seconds = lane_rules.ask_again_in(times)
   if is_late then seconds = math.max(seconds, BUSY_SECONDS) end
-  return format('%.17g ', seconds) .. time_of_crawl()
+  return format('%.17g ', seconds) .. time_of_crawl() .. (crawl.overdue or '')
 end

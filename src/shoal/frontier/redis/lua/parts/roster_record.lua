@@ -14,7 +14,7 @@
 --   next starts index (4 bytes), next start (double); only starts to come, the other exits may start
 --   marks       a byte per index, without the zeros at the end: HEALTHY, QUARANTINED, ON_PROBATION, HELD, REMOVED or PARKED, as
 --               rules/constants.py explains them; healthy, held: how many exits have these two
-NO_INDEX, RECORD_SIZE, NONE = 4294967295, 104, {}
+NO_INDEX, RECORD_SIZE, NONE = 4294967295, 136, {}
 -- Little-endian, as most machines are: nothing has to be turned around.
 ROSTER = '<I4I4I4'
 

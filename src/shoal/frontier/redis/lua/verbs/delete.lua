@@ -1,5 +1,6 @@
--- needs: server key_names
--- delete: remove a crawl's keys, a bounded number per call. From the first call on no other verb sees the crawl.
+-- needs: server key_names host_names other_records
+-- delete: remove a crawl's keys, a bounded number per call. From the first call on no other verb sees the crawl. What still matters of
+-- the hosts that it shared is kept for others.
 --
 -- KEYS[1]  the prefix of the crawl's keys
 -- Reply    "1" while keys are left, else "0"
@@ -7,11 +8,19 @@ local MAX_LANES = 200
 if call('EXISTS', P .. 'crawl') == 0 then return '0' end
 call('HSET', P .. 'crawl', 'state', 'deleting')
 local kinds = kinds_of_record()
+local kept = read_fields('crawl', 'share', 'clock_shift')
+-- Where older shoals had their crawls nothing is shared.
+local is_sharing, shift = (kept.share or '') ~= '' and host_names.is_shared, tonumber(kept.clock_shift or nil) or 0
 
 local _, page = unpack(call('HSCAN', P .. 'lanes', 0, 'COUNT', MAX_LANES))
 if #page > 0 then
   for i = 1, #page, 2 do
     local lane = page[i]
+    if is_sharing then
+      local record = records.read_for_others(P, lane, page[i + 1], shift)
+      if record then host_names.keep(lane, record, now) end
+      host_names.leave(lane)
+    end
     call('UNLINK', P .. 'q:' .. lane, P .. 'shape:' .. lane, P .. 'uses:' .. lane, P .. 'rests:' .. lane)
     for _, kind in ipairs(kinds) do call('UNLINK', P .. 'kq:' .. kind .. ':' .. lane) end
     call('HDEL', P .. 'lanes', lane)

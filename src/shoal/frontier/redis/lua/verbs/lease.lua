@@ -1,4 +1,4 @@
--- needs: expiry presence upkeep fairness lending
+-- needs: expiry presence upkeep fairness ready lending
 -- lease: lend up to a limit of tasks whose lanes may start within the horizon, fairly. Before that, expired leases are reclaimed
 -- and delayed tasks that are due are woken, a bounded number of each.
 --
@@ -9,8 +9,10 @@
 -- ARGV[7]  "1" if a suspect may be lent alone: nothing was lent in this call so far
 -- ARGV[8]  the kinds of the tasks (see asked_kinds)
 -- ARGV[9]  the exits that the worker offers (see offers)
+-- ARGV[10] how many leases the worker still asks for: this call may be one of several for it
 -- Reply    {"ok", epoch, ask again in seconds and the crawl's time (see ask_again), finished (see ending), eight values for each lane that lends (see lend)}
 offers.take_in(ARGV[9])
+crawl.lease_seconds = tonumber(ARGV[5])
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[6])
 local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5]), latest = now + horizon, kinds = asked_kinds(ARGV[8])}
 if ttl then expire_keys() end
@@ -22,15 +24,18 @@ stop_if_reached()
 pause_if_spent()
 lanes, lane_list = {}, {}
 
-local chosen, rooms, reply = ready_lanes(terms.kinds, limit, horizon), {}, {}
+local chosen, held = choose_lanes(terms.kinds, limit, horizon)
+local rooms, reply = {}, {}
 for i = 1, #chosen do rooms[i] = room_of(chosen[i], terms.kinds, limit, horizon) end
 local given = share_out(rooms, limit)
 for i = 1, #chosen do
   terms.may_be_alone = i == 1 and ARGV[7] == '1'
   if given[i] > 0 and lend(chosen[i], given[i], terms, reply) then break end
 end
-local has_lent = save_lent()
+local lent = save_lent()
+note_wishes(chosen, lent >= tonumber(ARGV[10]))
+note_wishes(held, lent >= tonumber(ARGV[10]))
 save_lanes()
 save_counts()
 local finished = ending()
-return {'ok', crawl.epoch, ask_again(terms.kinds, offers.was_passed_over and not has_lent), finished, unpack(reply)}
+return {'ok', crawl.epoch, ask_again(terms.kinds, offers.was_passed_over and lent == 0), finished, unpack(reply)}

@@ -17,6 +17,7 @@
 -- ARGV[24]    "crawl" if its pace is its own, else "host": of a new crawl alone
 -- ARGV[25]    its weight at hosts that it shares
 -- ARGV[26]    "1" if it searches the pace of its hosts
+-- ARGV[27]    the same as ARGV[25] with its priority
 -- Reply       {"none"}: does not exist, a number is needed; {"deleting"}: delete the rest first;
 --             {"pace", old interval, old cap}: walk the lanes first; {"ttl"}: change the ttl first (see ttl);
 --             {"ok", {field, value, …}}
@@ -24,7 +25,7 @@ local run_id, number, has_walked = unpack(ARGV, 2, 4)
 local interval, cap, needs_rules, pages, per_lane, per_shape, settings = unpack(ARGV, 5, 11)
 local id, spider, state, feeding, created, dedup, dedup_ttl, max_cost, shard, shards, layout = unpack(ARGV, 12, 22)
 local key, ttl = P .. 'crawl', tonumber(dedup_ttl)
-local old = read_fields('crawl', 'state', 'interval', 'cap', 'dedup_ttl', 'clock_last', 'clock_shift')
+local old = read_fields('crawl', 'state', 'interval', 'cap', 'dedup_ttl', 'clock_last', 'clock_shift', 'pace_scope')
 
 if old.state == 'deleting' then return {'deleting'} end
 if not old.state then
@@ -47,5 +48,6 @@ else
   if shift ~= (tonumber(old.clock_shift) or 0) then call('HSET', key, 'clock_shift', format('%.17g', shift)) end
 end
 call('HSET', key, 'interval', interval, 'cap', cap, 'needs_rules', needs_rules, 'pages', pages, 'per_lane', per_lane,
-  'per_shape', per_shape, 'settings', settings, 'max_cost', max_cost, 'limits', ARGV[23], 'weight', ARGV[25], 'searches', ARGV[26])
+  'per_shape', per_shape, 'settings', settings, 'max_cost', max_cost, 'limits', ARGV[23], 'weight', ARGV[25], 'searches', ARGV[26], 'share',
+  (old.pace_scope or ARGV[24]) == 'crawl' and '' or ARGV[27])
 return {'ok', call('HGETALL', key)}

@@ -1,4 +1,4 @@
--- needs: tasks seen decimals
+-- needs: tasks seen decimals other_lanes
 -- repair: after a restart of the server, make the crawl's data agree with itself again, a bounded part per call.
 -- A crash may have kept the first half of a script's writes. Scripts write so that a task may then be in two places or
 -- unknown to the dedup, never in none; here it gets back to one place: leased before queued before delayed before dead.
@@ -78,6 +78,7 @@ local function hold_exit(lane, held)
   end
   if pool.exists and pool.exclusive ~= 0 then
     need_exit(name_at(pool, index)).holder = held.token
+    other_lanes.hold(name_at(pool, index))
     save_exit(name_at(pool, index))
   end
 end
@@ -251,6 +252,9 @@ function steps.lanes()
   local waiting, rest_seconds = 0, tonumber(argument)
   each_lane(function(lane)
     lane.opener = math.max(0, lane.opener)
+    -- The record of the slot may lack this crawl, and the mark of a lane that was alone may be lost.
+    lane.sharing = host_rules.first_sharing(lane.name, not crawl.share)
+    if lane.sharing == ALONE and host_names.join(lane.name) then lane.sharing = SHARED end
     if not lane.via then lane_rules.bring_back(lane) end
     lane.next_start = math.max(lane.next_start, now + rest_seconds)
     unindex(lane)

@@ -2,7 +2,8 @@
 -- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
 --
 -- ARGV[3]  number of labels, the labels (see admit); then number of results, and for each:
---          verb, key (8 bytes), token, lane's update: "0", "1" and eight values (see update_lane), or "2", those and why; how
+--          verb, key (8 bytes), token, lane's update: "0", "1" and eight values (see update_lane), "2", those and why, or "3", those and what
+--          a search has learnt; how
 --          the exit did: "" or the report (see exit_use); then by verb
 --   done     outcome; number of rejections, for each: reason, count; the list of found tasks (see admit)
 --   again    as done; then lane, kind or "", task, delay: the page is visited again after the delay, as this task, which has its key
@@ -16,8 +17,8 @@
 --          for each: name, count. Most pages carry the same notes, which are sent and read once
 -- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, "k" standing: too many kinds, {index, reason, …} refused,
 --          {index, …} merged, {index, …} in the outbox, last number there, {index, …} known before}
-local FIRST_LABEL = 3
-local at = read_labels(FIRST_LABEL)
+-- ARGV[3] is the number of labels.
+local at = read_labels(3)
 local results = tonumber(ARGV[at])
 at = at + 1
 
@@ -31,7 +32,7 @@ local function read_result()
   at = at + 3
   if ARGV[at] ~= '0' then
     result.update = at + 1
-    at = at + (ARGV[at] == '2' and 9 or 8)
+    at = at + (ARGV[at] == '3' and 10 or ARGV[at] == '2' and 9 or 8)
   end
   at = at + 1
   if ARGV[at] ~= '' then
@@ -75,9 +76,8 @@ end
 
 -- Index of a result → where in ARGV the set of notes begins that it carries.
 local set_of = {}
-local sets = tonumber(ARGV[at])
 at = at + 1
-for _ = 1, sets do
+for _ = 1, tonumber(ARGV[at - 1]) do
   local carriers, number = ARGV[at], tonumber(ARGV[at + 1])
   for i = 1, number do assert(tonumber(ARGV[at + 1 + 2 * i])) end
   for i = 1, #carriers, 2 do
@@ -86,7 +86,7 @@ for _ = 1, sets do
   end
   at = at + 2 + 2 * number
 end
-local held_values = results > 0 and call('HMGET', P .. 'held', unpack(keys)) or {}
+local helds = results > 0 and call('HMGET', P .. 'held', unpack(keys)) or {}
 
 local outcomes, rejected, noted, has_ended, finished = {}, {}, {}, {}, {}
 
@@ -137,7 +137,10 @@ local function apply(held, result, set)
   has_ended[result.key] = true
   local lane = need_lane(held.lane)
   local update = result.update
-  if update then update_lane(lane, update, ARGV[update - 1] == '2' and ARGV[update + 8] or '') end
+  if update then
+    local how = ARGV[update - 1]
+    update_lane(lane, update, how ~= '1' and ARGV[update + 8] or '', how == '3' and ARGV[update + 9])
+  end
   end_lease(lane, held, result.report)
   if set then noted[set] = (noted[set] or 0) + 1 end
   if result.verb == 'done' then
@@ -157,23 +160,25 @@ local function apply(held, result, set)
 end
 
 -- The uses of a lane's exits are read at once, if there are several.
-local helds, index_used, indexes_used = {}, {}, {}
-for i = 1, results do
-  local held = held_values[i] and read_held(held_values[i])
-  if held and held.exit_index ~= NO_INDEX then
-    local name, index = held.lane, held.exit_index
-    local indexes = indexes_used[name]
-    if indexes then
-      indexes[#indexes + 1] = index
-    elseif index_used[name] then
-      indexes_used[name] = {index_used[name], index}
-    else
-      index_used[name] = index
+do
+  local index_used, indexes_used = {}, {}
+  for i = 1, results do
+    local held = helds[i] and read_held(helds[i])
+    if held and held.exit_index ~= NO_INDEX then
+      local name, index = held.lane, held.exit_index
+      local indexes = indexes_used[name]
+      if indexes then
+        indexes[#indexes + 1] = index
+      elseif index_used[name] then
+        indexes_used[name] = {index_used[name], index}
+      else
+        index_used[name] = index
+      end
     end
+    helds[i] = held
   end
-  helds[i] = held
+  for name, indexes in pairs(indexes_used) do read_uses(need_lane(name), indexes) end
 end
-for name, indexes in pairs(indexes_used) do read_uses(need_lane(name), indexes) end
 
 local fates = {}
 for i = 1, results do
@@ -200,13 +205,15 @@ if ttl then retire(finished) end
 save_ended()
 for name, amount in pairs(outcomes) do tally('outcomes', name, amount) end
 for reason, amount in pairs(rejected) do count_rejected(reason, amount) end
-local notes = {}
-for set, times in pairs(noted) do
-  for i = set + 1, set + 2 * tonumber(ARGV[set]), 2 do
-    notes[ARGV[i]] = (notes[ARGV[i]] or 0) + times * tonumber(ARGV[i + 1])
+do
+  local notes = {}
+  for set, times in pairs(noted) do
+    for i = set + 1, set + 2 * tonumber(ARGV[set]), 2 do
+      notes[ARGV[i]] = (notes[ARGV[i]] or 0) + times * tonumber(ARGV[i + 1])
+    end
   end
+  for name, amount in pairs(notes) do tally('notes', name, amount) end
 end
-for name, amount in pairs(notes) do tally('notes', name, amount) end
 save_lanes()
 save_counts()
 return {'ok', crawl.epoch, table.concat(fates), refused, merged, passed_on, last_posted, known_before}

@@ -7,10 +7,12 @@
 -- ARGV[5]  how many tasks at most of one lane
 -- ARGV[6]  seconds a lease lasts
 -- ARGV[7]  the kinds of the tasks (see asked_kinds)
+-- A lane that other crawls hold back waits anew, and is not named.
 -- Reply    {"ok", epoch, ask again in seconds and the crawl's time (see ask_again), finished (see ending), "1" if the first lane's next
---          task is a suspect, of a shard what its limits look at (see limits_so_far); starts in seconds, age (8 bytes), lane, room, …
---          for each lane}
+--          task is a suspect, of a shard what its limits look at (see limits_so_far); starts in seconds, age (8 bytes), lane, room,
+--          "1" if it shares its host with other crawls, … for each lane}
 local limit, horizon, limit_per_lane, kinds = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), asked_kinds(ARGV[7])
+crawl.lease_seconds = tonumber(ARGV[6])
 if ttl then expire_keys() end
 if note_presence(tonumber(ARGV[6])) then bring_back_lanes() end
 reclaim_expired()
@@ -28,7 +30,9 @@ local function begins_with_suspect(lane)
   return tries and task_rules.is_suspect(losses_of(tries))
 end
 
-local ready = ready_lanes(kinds, limit, horizon)
+local ready, held = choose_lanes(kinds, limit, horizon)
+note_wishes(held, false)
+if crawl.has_looked then save_lanes() end
 local finished = ending()
 local reply = {'ok', crawl.epoch, ask_again(kinds), finished, ready[1] and begins_with_suspect(ready[1]) and '1' or '0', limits}
 for _, lane in ipairs(ready) do
@@ -36,5 +40,6 @@ for _, lane in ipairs(ready) do
   reply[#reply + 1] = pack('>d', lane.age)
   reply[#reply + 1] = lane.name
   reply[#reply + 1] = format('%.0f', room_of(lane, kinds, limit_per_lane, horizon))
+  reply[#reply + 1] = lane.sharing == APART and '0' or '1'
 end
 return reply

@@ -1,0 +1,85 @@
+-- needs: crawl host_names host_rules other_records
+-- gives: other_lanes
+-- lazy
+-- Lanes that other crawls share under the same name, read and never written, but for one mark.
+--
+-- accounts  exit of an exclusive pool → the crawl, as its keys name it, that held it last: one lease of all crawls of the slot that share
+--           hosts holds it. Exits are known by name
+local SHARING_AT, HOLDER_AT = 97, 33
+local mine = string.sub(P, #host_names.slot, -2)
+local shifts, is_overdue = {}, {}
+other_lanes = {}
+
+-- What is added to the server's clock in the time of the crawl with this prefix.
+local function shift_of(prefix)
+  if not shifts[prefix] then shifts[prefix] = tonumber(records.read_text('HGET', prefix .. 'crawl', 'clock_shift')) or 0 end
+  return shifts[prefix]
+end
+
+function other_lanes.in_our_time(other, at)
+  return host_rules.in_time_of(at, shift_of(other.prefix), crawl.shift)
+end
+
+local function read_lane(prefix, name)
+  local other = records.read_lane(records.read_text('HGET', prefix .. 'lanes', name))
+  if not other then return nil end
+  other.prefix = prefix
+  for _, field in ipairs({'last_start', 'blocked_until', 'rules_until', 'wants_until', 'heeded_until'}) do
+    other[field] = other_lanes.in_our_time(other, other[field])
+  end
+  return other
+end
+
+function other_lanes.of(name)
+  local found = {}
+  for _, prefix in ipairs(host_names.others(name)) do found[#found + 1] = read_lane(prefix, name) end
+  return found
+end
+
+-- A lane that was alone looks at others before it does anything, from here on.
+function other_lanes.mark(other, name)
+  if other.sharing ~= ALONE then return end
+  other.sharing = SHARED
+  call('HSET', other.prefix .. 'lanes', name,
+    string.sub(other.value, 1, SHARING_AT - 1) .. pack('>d', SHARED) .. string.sub(other.value, SHARING_AT + 8))
+end
+
+-- Note this crawl if leases of it are overdue; gives whether they are.
+function other_lanes.note_overdue(prefix)
+  if is_overdue[prefix] == nil then
+    local latest = format('%.17g', wall + shift_of(prefix) - crawl.lease_seconds)
+    local first = redis.pcall('ZRANGEBYSCORE', prefix .. 'leases', '-inf', latest, 'LIMIT', 0, 1)
+    is_overdue[prefix] = first[1] ~= nil
+    if first[1] then crawl.overdue = (crawl.overdue or '') .. '\n' .. string.sub(prefix, #host_names.slot, -2) end
+  end
+  return is_overdue[prefix]
+end
+
+-- The interval that searches of other crawls have learnt of this host most lately; nil: none that still counts.
+function other_lanes.learnt(name)
+  local host, interval, ends = host_names.kept(name, wall), nil, now
+  if host and host.learnt_until + crawl.shift > ends then interval, ends = host.learnt, host.learnt_until + crawl.shift end
+  for _, prefix in ipairs(host_names.others(name)) do
+    local theirs, at = records.learnt_of(prefix, name)
+    at = theirs and host_rules.in_time_of(at, shift_of(prefix), crawl.shift)
+    if theirs and at > ends then interval, ends = theirs, at end
+  end
+  return interval
+end
+
+-- The prefix of another crawl that holds the exit; nil: none does.
+function other_lanes.holder(exit)
+  local crawl_name = crawl.share and call('HGET', host_names.slot .. 'accounts', exit)
+  if not crawl_name or crawl_name == mine then return nil end
+  local prefix = string.sub(host_names.slot, 1, -2) .. crawl_name .. ':'
+  local row = records.read_text('HGET', prefix .. 'exits', exit)
+  return row and #row >= HOLDER_AT + 7 and unpack_struct('<d', row, HOLDER_AT) ~= 0 and prefix or nil
+end
+
+function other_lanes.hold(exit)
+  if crawl.share then call('HSET', host_names.slot .. 'accounts', exit, mine) end
+end
+
+function other_lanes.let_go(exit)
+  if crawl.share and call('HGET', host_names.slot .. 'accounts', exit) == mine then call('HDEL', host_names.slot .. 'accounts', exit) end
+end
