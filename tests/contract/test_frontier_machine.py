@@ -407,7 +407,7 @@ class SteppedSqliteMachine(SqliteMachine):
 
 
 class SteppedRedisMachine(RedisMachine):
-    """The same on Redis."""
+    """The same on Redis. A crawl sees there how another one's clock was stepped when that one has noticed it."""
 
     shares_hosts = False
     is_stepped = True
@@ -416,7 +416,6 @@ class SteppedRedisMachine(RedisMachine):
 class ShardsMachine(RedisMachine):
     """Three lanes, each in a shard of its own."""
 
-    shares_hosts = False
     is_sharded = True
 
     async def open(self) -> Frontier:

@@ -185,7 +185,7 @@ DRIVERS = {
         "host_rules",
         "return host_rules.turns_left(a, b, {interval = c[1], cap = c[2], least_turn = c[3]}, d, e)",
     ),
-    "WANTS": ("host_rules", "return host_rules.wants(a, b, c)"),
+    "WANTS": ("lane_rules", "return lane_rules.wants(a, b, c)"),
     "SHARES": ("server fairness", "return unpack(share_out(a, b))"),
 }
 

@@ -15,8 +15,8 @@ from shoal.testing.servers.redis_server import RedisServer
 
 # What Redis gives to every script.
 GIVEN = {
-    "ARGV", "KEYS", "assert", "cjson", "ipairs", "math", "next", "pairs", "redis", "select", "string", "struct",
-    "table", "tonumber", "tostring", "type", "unpack",
+    "ARGV", "KEYS", "assert", "cjson", "ipairs", "math", "next", "pairs", "redis", "select", "setmetatable", "string",
+    "struct", "table", "tonumber", "tostring", "type", "unpack",
 }  # fmt: skip
 # They make or delete a crawl, or belong to none.
 WITHOUT_CRAWL = {"aside", "beat", "delete", "hold_duty", "inbox_forget", "inbox_take", "open", "workers"}

@@ -20,6 +20,7 @@ UNNUMBERED_LAYOUT: Final = 1  # of records without the field: they were written 
 Constant = int | float | str | tuple[str, ...]
 
 SEQUENCES: Final = 2**31  # per step of priority: order = sequence - priority * SEQUENCES stays exact in a double
+LANE_RECORD: Final = ">" + 17 * "d"  # the numbers of a lane; what they are: lua/parts/lanes.lua
 VERDICTS: Final = ("ok", "blocked", "failed", "used", "unused")  # a report names its verdict by the index here
 
 # By the name that scripts use. Only the names that a script uses are written into it.
@@ -30,6 +31,7 @@ CONSTANTS: Final[dict[str, Constant]] = {
     "SHARED": hosts.SHARED,
     "SEQUENCES": SEQUENCES,
     "VERDICTS": VERDICTS,
+    "LANE_RECORD": LANE_RECORD,
     **{name: value for name, value in vars(tasks).items() if name.isupper() and isinstance(value, str)},
     "NO_EXIT": NO_EXIT,
     "VIA": VIA,

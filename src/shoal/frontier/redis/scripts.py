@@ -4,6 +4,9 @@ A verb or a part names its direct needs in a line `-- needs: crawl lanes`, a par
 in a line `-- gives: find_lane need_lane`. The parts come in the order in which they need each other, each once, in a
 block of its own: its other names stay inside, as a script has room for two hundred. A block begins with the constants
 that it uses, as Python has them.
+
+Making the functions of a part costs time in every call of a script. A part that gives one table, and that few calls
+need, says `-- lazy`: its block is run when one of its names is looked up for the first time.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from shoal.frontier.redis.layout import CONSTANTS, Constant
 
 _NEEDS = re.compile(r"^-- needs: (.*)$", re.MULTILINE)
 _GIVES = re.compile(r"^-- gives: (.*)$", re.MULTILINE)
+_LAZY = re.compile(r"^-- lazy$", re.MULTILINE)
 _COMMENT = re.compile(r"--.*$", re.MULTILINE)
 _NAME = re.compile(r"\b[A-Z][A-Z0-9_]*\b")
 
@@ -90,7 +94,7 @@ class LuaFolder:
                 text = self.text("parts", name)
             except FileNotFoundError:
                 raise ValueError(f"there is no Lua part {name!r}, which {needed_by} needs") from None
-            block = f"local {', '.join(gives_of(text))}\ndo\n{prelude(text, CONSTANTS)}{text}end"
+            block = _block(text)
             part = self._parts[name] = Part(block, needs_of(text))
         return part
 
@@ -117,6 +121,16 @@ def prelude(code: str, constants: Mapping[str, Constant]) -> str:
     names = [name for name in constants if name in used]
     values = [_in_lua(constants[name]) for name in names]
     return f"local {', '.join(names)} = {', '.join(values)}\n" if names else ""
+
+
+def _block(text: str) -> str:
+    """A part as scripts hold it."""
+    given, code = ", ".join(gives_of(text)), prelude(text, CONSTANTS) + text
+    if not _LAZY.search(text):
+        return f"local {given}\ndo\n{code}end"
+    return (
+        f"local {given}\n{given} = setmetatable({{}}, {{__index = function(_, key)\n{code}return {given}[key]\nend}})"
+    )
 
 
 def _in_lua(value: Constant) -> str:

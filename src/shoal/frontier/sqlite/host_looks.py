@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from shoal.frontier.rules.constants import HEALTHY, HEEDED_SECONDS, LOOK_AGAIN_SECONDS, WANTS_SECONDS
+from shoal.frontier.rules.held_lanes import held_by
 from shoal.frontier.rules.hosts import (
     ALONE,
     APART,
@@ -29,7 +30,7 @@ from shoal.frontier.sqlite.lost_leases import reclaim_expired
 from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.pool_exits import NO_POOL, read_pools
 from shoal.frontier.sqlite.roster import decode
-from shoal.model import VIA, LaneUpdate
+from shoal.model import VIA, Held, LaneUpdate
 
 # A crawl that is being deleted has nothing in flight any more, and wants nothing.
 OTHERS = (
@@ -245,3 +246,12 @@ def _seen(row: tuple[Any, ...], *, own_shift: float) -> Seen:
         heeded_until=own(abs(wish) + HEEDED_SECONDS) if wish else 0.0,
     )
     return Seen(lane, crawl, crawl_name, shift, other, sharing, own(rules_until), exits)
+
+
+def held(ledger: Ledger, lane: LaneRow) -> Held | None:
+    """What other crawls do to the lane, for people to see."""
+    if lane.sharing != SHARED:
+        return None
+    others = {other.crawl_name: other.lane for other in _others(ledger, lane)}
+    lacks_rules = lane_needs_opening(ledger, lane)
+    return held_by(lane.pace, others, in_flight=lane.in_flight, lacks_rules=lacks_rules, now=ledger.now)

@@ -166,7 +166,7 @@ def _pause_if_spent(ledger: Ledger) -> None:
 
 def _stop_if_reached(ledger: Ledger) -> None:
     crawl = ledger.crawl
-    if not crawl.limits or crawl.state != CrawlState.RUNNING or not crawl.left:
+    if not crawl.limits or crawl.state != CrawlState.RUNNING or not (crawl.left or ledger.is_kept_open):
         return
     limit = reached(decoded(crawl.limits), note=ledger.noted, ran=crawl.ran, wall=ledger.wall)
     if limit is not None:

@@ -326,6 +326,13 @@ class Ledger:
         return bool(self.db.execute(select, (self.now, self.crawl.id)).fetchone()[0])
 
     @property
+    def is_kept_open(self) -> bool:
+        """Whether somebody keeps the crawl open for what comes from outside."""
+        select = "SELECT count(*) FROM feeder WHERE crawl = ? AND until > ? AND substr(name, 1, ?) = ?"
+        stayers = (self.crawl.id, self.now, len(STAYER), STAYER)
+        return bool(self.crawl.feeding) and bool(self.db.execute(select, stayers).fetchone()[0])
+
+    @property
     def feeders_lost(self) -> int:
         """How many feeders are gone without having fed everything."""
         select = "SELECT count(*) FROM feeder WHERE crawl = ? AND until <= ? AND substr(name, 1, ?) <> ?"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from shoal.frontier.base import Frontier
-from shoal.frontier.rules.constants import LONGEST_BREAK
+from shoal.frontier.rules.constants import LONGEST_BREAK, STAYER
 from shoal.model import Crawl, CrawlState, Dead, Done, Limit, Progress, Retry
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import (
@@ -142,6 +142,26 @@ class StopPromises(FrontierCase):
         await limit_to(frontier, items(1))
         await fill(frontier, 1)
         await frontier.settle([Done(lease=await take_one(frontier), notes={"items": 1})])
+        assert (await take(frontier)).finished == (CRAWL,)
+        assert (await reason_of(frontier))[0] == CrawlState.FINISHED
+
+    async def test_a_crawl_that_is_kept_open_is_stopped_though_nothing_is_left(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await limit_to(frontier, items(1))
+        await fill(frontier, 1)
+        lease = await take_one(frontier)
+        await frontier.set_feeding(CRAWL, "f", seconds=30.0)
+        await frontier.settle([Done(lease=lease, notes={"items": 1})])
+        # What feeds it may have nothing more, and then it is finished.
+        await take(frontier)
+        assert (await reason_of(frontier))[0] == CrawlState.RUNNING
+        await frontier.set_feeding(CRAWL, f"{STAYER}w", seconds=60.0)
+        batch = await take(frontier)
+        assert (batch.leases, await reason_of(frontier)) == ([], (CrawlState.STOPPED, "max_items 1 reached"))
+        # Nobody keeps it open any more.
+        await frontier.set_state(CRAWL, CrawlState.RUNNING)
+        clock.advance(61.0)
         assert (await take(frontier)).finished == (CRAWL,)
         assert (await reason_of(frontier))[0] == CrawlState.FINISHED
 

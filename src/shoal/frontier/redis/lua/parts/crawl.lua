@@ -5,6 +5,9 @@
 --
 -- ARGV[2]  the server's run_id as the caller knows it; "": run even if the crawl was not checked since a restart
 --
+-- lease_seconds: how long leases of this call last. has_looked: a lane of this call has looked at those of other crawls. overdue: the
+-- crawls, each behind a newline, that have requests in flight though their leases have been over for so long.
+--
 -- The script ends here with {"none"} when there is no such crawl, and with {"repair"} when the server restarted and the crawl
 -- was not checked since: nothing may change before that.
 crawl = read_fields('crawl', 'state', 'feeding', 'interval', 'cap', 'needs_rules', 'pages', 'per_lane', 'per_shape',

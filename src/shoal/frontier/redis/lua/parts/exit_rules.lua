@@ -1,5 +1,6 @@
 -- needs: server
 -- gives: exit_rules
+-- lazy
 -- The rules of exits: quarantine, probation, parking, patience, cost. rules/exits.py says what they mean; both must give the
 -- same answers. `pool` is a table with the pool's limits.
 exit_rules = {}

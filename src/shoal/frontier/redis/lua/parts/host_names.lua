@@ -1,5 +1,6 @@
 -- needs: server
 -- gives: host_names
+-- lazy
 -- Which crawls have a lane of a name, and what is kept of hosts whose crawls were deleted. Both are for all crawls of the slot: for
 -- their shards of this number. Times in it are of the server's clock.
 --

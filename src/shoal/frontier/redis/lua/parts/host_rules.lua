@@ -1,5 +1,6 @@
 -- needs: server
 -- gives: host_rules
+-- lazy
 -- The rules by which crawls share a host. rules/hosts.py says what they mean; both must give the same answers. A lane of another
 -- crawl is a table, with its times in the time of the crawl that looks.
 host_rules = {}
@@ -70,12 +71,4 @@ function host_rules.turns_left(turn, weight, limits, horizon, most)
     total, turn = total + 1, turn + 1 / weight
   end
   return total
-end
-
--- Gives until when the lane wants a start slot, and until when its limits count.
--- twin: rules/hosts.py wants
-function host_rules.wants(waiting, due, is_served)
-  if waiting == 0 then return 0, 0 end
-  local later = math.max(now, due)
-  return is_served and now or later + WANTS_SECONDS, later + HEEDED_SECONDS
 end

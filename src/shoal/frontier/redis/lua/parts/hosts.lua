@@ -1,10 +1,9 @@
--- needs: lane_rules other_lanes shared_exits
+-- needs: lanes other_lanes shared_exits
 -- gives: hosts
+-- lazy
 -- Hosts that several crawls share: what the others leave to a lane, before it starts a request. A lane that is alone has to look only
 -- when it needs rules.
 hosts = {}
-
-local has_looked = false
 
 -- What was kept of the host, as if it were one more lane.
 local function kept_lane(lane)
@@ -60,9 +59,9 @@ local function take_rules(lane)
   if not ends then return end
   if delay > lane.base_interval then
     lane_rules.update_pace(lane, math.max(lane.interval, delay), nil, delay)
-    records.keep_why('p' .. lane.name, why)
+    keep.why('p' .. lane.name, why)
   end
-  records.keep_rules(lane, rules, delay, why)
+  keep.rules(lane, rules, delay, why)
   lane.rules_until, lane.version = ends, lane.version + 1
 end
 
@@ -79,7 +78,7 @@ function hosts.look(lane)
   stand(lane, limits)
   if lane.via then shared_exits.heed(lane) end
   lane.turn = host_rules.turn_at_return(lane.turn, lane.wants_until, limits.first_turn)
-  lane.limits, has_looked = limits, true
+  lane.limits, crawl.has_looked = limits, true
 end
 
 -- Whether other crawls let the lane, which has looked, start nothing in time. It then waits anew: until it may, or to look again. It
@@ -94,24 +93,4 @@ function hosts.hold_back(lane, horizon)
   if limits.not_before <= now + horizon then return false end
   lane.next_start = math.max(lane.next_start, limits.not_before)
   return true
-end
-
--- Whether a lane of this call has looked at others.
-function hosts.have_looked()
-  return has_looked
-end
-
--- Until when these lanes want a start slot and their limits count, after a call that may have lent all that the worker asked for.
-function hosts.note_wishes(list, is_served)
-  for i = 1, #list do
-    local lane = list[i]
-    if lane.sharing ~= APART then
-      lane.wants_until, lane.heeded_until = host_rules.wants(lane.waiting, lane.next_start, is_served)
-    end
-  end
-end
-
--- The crawls whose leases are overdue, each behind a newline: their requests may hold this one back.
-function hosts.overdue()
-  return #other_lanes.overdue > 0 and '\n' .. table.concat(other_lanes.overdue, '\n') or ''
 end

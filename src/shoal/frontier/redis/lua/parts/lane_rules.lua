@@ -112,3 +112,11 @@ function lane_rules.ask_again_in(times)
   for i = 1, #times do soonest = math.min(soonest, times[i]) end
   return math.max(MIN_ASK_AGAIN, soonest - now)
 end
+
+-- Gives until when the lane wants a start slot, and until when its limits count.
+-- twin: rules/hosts.py wants
+function lane_rules.wants(waiting, due, is_served)
+  if waiting == 0 then return 0, 0 end
+  local later = math.max(now, due)
+  return is_served and now or later + WANTS_SECONDS, later + HEEDED_SECONDS
+end

@@ -1,6 +1,7 @@
 -- needs: crawl free_exits exit_use lane_rules other_lanes
 -- gives: lanes lane_list is_ready find_lane need_lane leave_lane update_lane save_queues save_lanes unindex
 -- gives: HTTP is_stage queue_key ready_key lane_of_queue has_room_for learn_kind queue_of waiting_of next_entries drop_entries
+-- gives: keep
 -- Lanes: read once per call, changed in Lua, written back once by save_lanes, which also keeps `ready` and `busy` in step.
 --
 -- lanes  lane → its record, seventeen doubles: age, next start, last start, blocked until, interval, base interval, cap, in
@@ -19,8 +20,8 @@
 -- A lane has one pace for its tasks of all kinds. In a crawl with several kinds `lane.queues` has the number of waiting tasks, the
 -- additions and the former state of each kind's queue; `lane.waiting` is their sum.
 -- Members of `ready` and `busy` begin with the lane's age in eight bytes: among equals the older lane comes first.
-local IN_FLIGHT_ROOM, RECORD = 2097152, records.LANE
-lanes, lane_list = {}, {}
+local IN_FLIGHT_ROOM = 2097152
+lanes, lane_list, keep = {}, {}, {}
 
 HTTP = 'http'
 
@@ -159,7 +160,7 @@ function find_lane(name)
   lane = {name = name, value = value, member = string.sub(value, 1, 8) .. name, waiting = call('ZCARD', P .. 'q:' .. name)}
   lane.age, lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval, lane.cap, lane.in_flight,
     lane.known, lane.opener, lane.rules_until, lane.version, lane.sharing, lane.turn, lane.wants_until, lane.heeded_until,
-    lane.exits_next = unpack_struct(RECORD, value)
+    lane.exits_next = unpack_struct(LANE_RECORD, value)
   -- Not a time, so the record is damaged: the caller has it replaced. Without this the lane would never start.
   assert(lane.next_start < LATEST_TIME, 'a lane record that cannot be read')
   return adopt_lane(lane)
@@ -169,11 +170,11 @@ local function packed(lane)
   local roster = lane.roster
   if roster then
     local flights, more = pack_roster(roster, lane.in_flight)
-    return pack(RECORD .. ROSTER, lane.age, lane.next_start, lane.last_start, lane.blocked_until, lane.interval,
+    return pack(LANE_RECORD .. ROSTER, lane.age, lane.next_start, lane.last_start, lane.blocked_until, lane.interval,
       lane.base_interval, lane.cap, lane.in_flight, lane.known, lane.opener, lane.rules_until, lane.version, lane.sharing,
       lane.turn, lane.wants_until, lane.heeded_until, lane.exits_next, roster.size, roster.next_index, #flights) .. flights .. more
   end
-  local value = pack(RECORD, lane.age, lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval,
+  local value = pack(LANE_RECORD, lane.age, lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval,
     lane.cap, lane.in_flight, lane.known, lane.opener, lane.rules_until, lane.version, lane.sharing, lane.turn, lane.wants_until,
     lane.heeded_until, lane.exits_next)
   return #lane.value <= RECORD_SIZE and value or value .. string.sub(lane.value, RECORD_SIZE + 1)
@@ -195,7 +196,7 @@ function need_lane(name)
   local via = pool_name_of(name)
   local interval, cap = lane_rules.first_pace(crawl.interval, crawl.cap, via and pool_of(via))
   if is_stage(name) then interval, cap = 0, STAGE_CAP end
-  local sharing = host_rules.first_sharing(name, not crawl.share)
+  local sharing = crawl.share and host_rules.first_sharing(name, false) or APART
   -- First: the others need not find a lane there, but must find this crawl when it has one.
   if sharing == ALONE and host_names.join(name) then sharing = SHARED end
   lane = {
@@ -223,12 +224,12 @@ function leave_lane(lane, held)
 end
 
 -- Keep why a lane rests or is slow ("r" and lane), or has a pace of its own ("p" and lane).
-function records.keep_why(field, why)
+function keep.why(field, why)
   if why ~= '' then call('HSET', P .. 'whys', field, why) else call('HDEL', P .. 'whys', field) end
 end
 
 -- The lane has these rules, which ask for a pace, 0 is none; other crawls take them over with it.
-function records.keep_rules(lane, rules, delay, why)
+function keep.rules(lane, rules, delay, why)
   call('HSET', P .. 'rules', lane.name, rules)
   if delay > 0 then call('HSET', P .. 'shared', 'd' .. lane.name, pack('>d', delay) .. why) else call('HDEL', P .. 'shared', 'd' .. lane.name) end
 end
@@ -240,11 +241,11 @@ function update_lane(lane, at, why, learnt)
   local blocked_until, former_interval = lane.blocked_until, lane.interval
   lane_rules.update_pace(lane, tonumber(interval), tonumber(if_interval), tonumber(base_interval), tonumber(cap),
     tonumber(rest_seconds), tonumber(started))
-  if lane_rules.takes_why(lane, blocked_until, former_interval, base_interval ~= '') then records.keep_why('r' .. lane.name, why) end
-  if base_interval ~= '' then records.keep_why('p' .. lane.name, why) end
+  if lane_rules.takes_why(lane, blocked_until, former_interval, base_interval ~= '') then keep.why('r' .. lane.name, why) end
+  if base_interval ~= '' then keep.why('p' .. lane.name, why) end
   if rules ~= '' then
     local delay = tonumber(base_interval) or 0
-    records.keep_rules(lane, string.sub(rules, 2), delay, delay > 0 and why or '')
+    keep.rules(lane, string.sub(rules, 2), delay, delay > 0 and why or '')
     lane.rules_until = now + tonumber(rules_seconds)
     lane.version = lane.version + 1
   end

@@ -1,15 +1,14 @@
 -- needs: crawl host_names host_rules other_records
 -- gives: other_lanes
+-- lazy
 -- Lanes that other crawls share under the same name, read and never written, but for one mark.
 --
 -- accounts  exit of an exclusive pool → the crawl, as its keys name it, that held it last: one lease of all crawls of the slot that share
 --           hosts holds it. Exits are known by name
---
--- overdue: the crawls that have requests in flight though their leases have been over for `lease_seconds`
 local SHARING_AT, HOLDER_AT = 97, 33
 local mine = string.sub(P, #host_names.slot, -2)
 local shifts, is_overdue = {}, {}
-other_lanes = {overdue = {}, lease_seconds = 0}
+other_lanes = {}
 
 -- What is added to the server's clock in the time of the crawl with this prefix.
 local function shift_of(prefix)
@@ -48,10 +47,10 @@ end
 -- Note this crawl if leases of it are overdue; gives whether they are.
 function other_lanes.note_overdue(prefix)
   if is_overdue[prefix] == nil then
-    local latest = format('%.17g', wall + shift_of(prefix) - other_lanes.lease_seconds)
+    local latest = format('%.17g', wall + shift_of(prefix) - crawl.lease_seconds)
     local first = redis.pcall('ZRANGEBYSCORE', prefix .. 'leases', '-inf', latest, 'LIMIT', 0, 1)
     is_overdue[prefix] = first[1] ~= nil
-    if first[1] then other_lanes.overdue[#other_lanes.overdue + 1] = string.sub(prefix, #host_names.slot, -2) end
+    if first[1] then crawl.overdue = (crawl.overdue or '') .. '\n' .. string.sub(prefix, #host_names.slot, -2) end
   end
   return is_overdue[prefix]
 end

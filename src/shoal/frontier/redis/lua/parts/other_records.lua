@@ -1,13 +1,14 @@
 -- needs: server
 -- gives: records
+-- lazy
 -- What scripts read of a lane in whose crawl they do not run: a crawl whose keys cannot be read is passed over, as it is not for them
 -- to mend it.
 --
 -- shared  "d" and lane → the pace that its rules ask for (double) and why; "l" and lane → the interval that a search has learnt, until
 --         when that counts (doubles): what other crawls take over
-local RECORD, SIZE = '>ddddddddddddddddd', 136
+local SIZE = 136
 local DOUBLE, LEARNT = 8, '>dd'
-records = {LANE = RECORD}
+records = {}
 
 -- Gives nil also where the key is of another type.
 function records.read_text(command, ...)
@@ -20,7 +21,7 @@ function records.read_lane(value)
   if not value or #value < SIZE then return nil end
   local lane, _ = {value = value}, nil
   _, _, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval, lane.cap, lane.in_flight, _, lane.opener,
-    lane.rules_until, _, lane.sharing, lane.turn, lane.wants_until, lane.heeded_until = unpack_struct(RECORD, value)
+    lane.rules_until, _, lane.sharing, lane.turn, lane.wants_until, lane.heeded_until = unpack_struct(LANE_RECORD, value)
   if lane.sharing == APART or lane.blocked_until >= LATEST_TIME or lane.last_start >= LATEST_TIME then return nil end
   return lane
 end

@@ -1,5 +1,5 @@
 -- needs: lanes hosts outbox
--- gives: asked_kinds room_of choose_lanes bring_back_lanes ending ask_again
+-- gives: asked_kinds room_of choose_lanes note_wishes bring_back_lanes ending ask_again
 -- Which lanes may start, how many tasks each may lend, and what a lease call says of the crawl.
 
 -- The kinds that a call asks for, as it names them: with commas between them, "" for http alone.
@@ -77,7 +77,7 @@ function choose_lanes(kinds, limit, horizon)
       local lane = found[i]
       if not is_held[lane] and examined < limit then
         examined = examined + 1
-        hosts.look(lane)
+        if lane.sharing == SHARED or (lane.sharing == ALONE and lane_rules.needs_opening(lane)) then hosts.look(lane) end
         if lane.limits and hosts.hold_back(lane, horizon) then
           held[#held + 1], is_held[lane] = lane, true
         else
@@ -88,6 +88,17 @@ function choose_lanes(kinds, limit, horizon)
     if #held == before then break end
   end
   return chosen, held
+end
+
+-- Until when these lanes want a start slot and their limits count, after a call that may have lent all that the worker asked for.
+function note_wishes(list, is_served)
+  if not crawl.share then return end
+  for i = 1, #list do
+    local lane = list[i]
+    if lane.sharing ~= APART then
+      lane.wants_until, lane.heeded_until = lane_rules.wants(lane.waiting, lane.next_start, is_served)
+    end
+  end
 end
 
 -- Lanes whose next start lies further ahead than their pace and rests allow get a possible one, a bounded number per call. The clock
@@ -123,7 +134,7 @@ function ending()
 end
 
 -- Seconds until a task of these kinds can be lent that is there already, and the time of the crawl; then the crawls whose leases are
--- overdue (see hosts). `is_late`: what is there waits for the exits of other workers.
+-- overdue (see crawl), each behind a newline. `is_late`: what is there waits for the exits of other workers.
 function ask_again(kinds, is_late)
   local times = {}
   if crawl.state == 'running' then
@@ -136,5 +147,5 @@ function ask_again(kinds, is_late)
   end
   local seconds = lane_rules.ask_again_in(times)
   if is_late then seconds = math.max(seconds, BUSY_SECONDS) end
-  return format('%.17g ', seconds) .. time_of_crawl() .. hosts.overdue()
+  return format('%.17g ', seconds) .. time_of_crawl() .. (crawl.overdue or '')
 end

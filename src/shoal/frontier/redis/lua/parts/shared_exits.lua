@@ -1,5 +1,6 @@
 -- needs: rosters other_lanes
 -- gives: shared_exits
+-- lazy
 -- An exit keeps its interval and its cap towards a host over all crawls that share it. Exits are known by name: the lists of two
 -- crawls need not be alike.
 shared_exits = {}

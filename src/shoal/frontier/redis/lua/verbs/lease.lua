@@ -12,7 +12,7 @@
 -- ARGV[10] how many leases the worker still asks for: this call may be one of several for it
 -- Reply    {"ok", epoch, ask again in seconds and the crawl's time (see ask_again), finished (see ending), eight values for each lane that lends (see lend)}
 offers.take_in(ARGV[9])
-other_lanes.lease_seconds = tonumber(ARGV[5])
+crawl.lease_seconds = tonumber(ARGV[5])
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[6])
 local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5]), latest = now + horizon, kinds = asked_kinds(ARGV[8])}
 if ttl then expire_keys() end
@@ -33,8 +33,8 @@ for i = 1, #chosen do
   if given[i] > 0 and lend(chosen[i], given[i], terms, reply) then break end
 end
 local lent = save_lent()
-hosts.note_wishes(chosen, lent >= tonumber(ARGV[10]))
-hosts.note_wishes(held, lent >= tonumber(ARGV[10]))
+note_wishes(chosen, lent >= tonumber(ARGV[10]))
+note_wishes(held, lent >= tonumber(ARGV[10]))
 save_lanes()
 save_counts()
 local finished = ending()

@@ -12,7 +12,7 @@
 --          task is a suspect, of a shard what its limits look at (see limits_so_far); starts in seconds, age (8 bytes), lane, room,
 --          "1" if it shares its host with other crawls, … for each lane}
 local limit, horizon, limit_per_lane, kinds = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), asked_kinds(ARGV[7])
-other_lanes.lease_seconds = tonumber(ARGV[6])
+crawl.lease_seconds = tonumber(ARGV[6])
 if ttl then expire_keys() end
 if note_presence(tonumber(ARGV[6])) then bring_back_lanes() end
 reclaim_expired()
@@ -31,8 +31,8 @@ local function begins_with_suspect(lane)
 end
 
 local ready, held = choose_lanes(kinds, limit, horizon)
-hosts.note_wishes(held, false)
-if hosts.have_looked() then save_lanes() end
+note_wishes(held, false)
+if crawl.has_looked then save_lanes() end
 local finished = ending()
 local reply = {'ok', crawl.epoch, ask_again(kinds), finished, ready[1] and begins_with_suspect(ready[1]) and '1' or '0', limits}
 for _, lane in ipairs(ready) do
