@@ -13,6 +13,7 @@ import pytest
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
+from shoal.testing.contract.frontier.beside import BesideOthers
 from shoal.testing.contract.frontier.case import CRAWL, check_counts, make_task
 from shoal.testing.frontier_contract import FrontierContract
 from shoal.testing.model.memory_frontier import MemoryFrontier
@@ -136,3 +137,15 @@ class TestRedisCluster(TestRedisShards):
 
     async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
         return await RedisFrontier.open(f"{self._url}?shards=5", clock=clock, steady=steady)
+
+
+class TestMemoryBesideOthers(BesideOthers, TestMemoryFrontier):
+    """The promises hold while another crawl works on the same hosts."""
+
+
+class TestSqliteBesideOthers(BesideOthers, TestSqliteFrontier):
+    """The same."""
+
+
+class TestRedisBesideOthers(BesideOthers, TestRedisFrontier):
+    """The same."""

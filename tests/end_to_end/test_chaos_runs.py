@@ -52,6 +52,17 @@ def test_a_site_that_is_too_small_for_its_deeds_is_held_until_all_are_done(tmp_p
     assert report["ok"] == 100
 
 
+# Eight seconds: at their common pace the 480 pages of both take four, which is how long the kills need.
+def test_two_crawls_of_one_site_lose_nothing_and_keep_its_pace_together(tmp_path: Path) -> None:
+    options = ["--crawls", "2", "--kills", "3", "--pages", "240", "--seed", "7", "--deeds", "kill,late"]
+    report, shown = chaos(tmp_path, *options)
+    assert (report["crawls"], report["attempted"], report["kills"]) == (2, 480, 3)
+    assert "3 workers for each of 2 crawls" in shown
+    # The fleet with fewer kills is hit next.
+    assert "of crawl 1 gets SIGKILL" in shown
+    assert "of crawl 2 gets SIGKILL" in shown
+
+
 # Ten seconds: the file is locked for three and a half of them.
 def test_a_locked_file_and_a_stepped_clock_cost_no_page_an_attempt(tmp_path: Path) -> None:
     report, shown = chaos(tmp_path, "--pages", "600", "--seed", "7", "--deeds", "stall,clock")

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,22 @@ class Graph(Spider):
 """
 
 
+REGIONAL = """
+from shoal import Item, Spider
+
+class Graph(Spider):
+    start = ["{url}"]
+    rate = "80/s"
+    settings = {{"allow_private": True, "obey_robots": False, "pace": "fixed", "per_host": 64}}
+
+    def parse(self, page):
+        yield Item(key=page.url, number=page.text("h1"))
+        for request in page.follow("a"):
+            request.region = "eu" if int(request.url.rpartition("/")[2]) % 3 == 0 else None
+            yield request
+"""
+
+
 class Network:
     """Hosts on one switch, all of them namespaces of their own: nothing of the machine's network is touched."""
 
@@ -75,6 +92,10 @@ class Network:
         for link in ("lo", "eth0"):
             self._ip("-n", name, "link", "set", link, "up")
         return (str(self._program), "netns", "exec", name)
+
+    def add_address(self, host: str, address: str) -> None:
+        """Give one more address to the host with this one."""
+        self._ip("-n", self._namespace(host), "address", "add", f"{address}/24", "dev", "eth0")
 
     @contextlib.contextmanager
     def cut(self, address: str) -> Iterator[None]:
@@ -187,3 +208,48 @@ def test_a_worker_cut_off_for_longer_than_its_lease_changes_nothing_when_it_is_b
     assert progress.stale > 0
     assert progress.lost >= progress.stale
     assert len(fleet.fetches()) == PAGES
+
+
+@contextlib.contextmanager
+def proxy_at(host: tuple[str, ...], *, leaving_from: str, folder: Path) -> Iterator[str]:
+    """A proxy that listens on the loopback of that host: nobody else can connect to it."""
+    config = folder / "tinyproxy.conf"
+    config.write_text(f"Port 3128\nListen 127.0.0.1\nBind {leaving_from}\nTimeout 20\nMaxClients 100\n")
+    dial = [*host, sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', 3128))"]
+    with subprocess.Popen([*host, find_program("tinyproxy"), "-d", "-c", str(config)], stdout=subprocess.DEVNULL) as it:
+        try:
+            wait_until(lambda: subprocess.run(dial, capture_output=True).returncode == 0, otherwise="no tinyproxy")
+            yield "http://127.0.0.1:3128"
+        finally:
+            it.kill()
+
+
+# Seven seconds: hosts of which one has addresses and a proxy that no other one can use.
+def test_only_the_host_that_has_exits_sends_the_requests_of_their_region(
+    network: Network, fleet: RedisFleet, tmp_path: Path
+) -> None:
+    there, own, proxied = f"redis://{SITE}:6379/0", "10.86.0.13", "10.86.0.14"
+    plain, special = (network.host(address) for address in WORKERS)
+    for address in (own, proxied):
+        network.add_address(WORKERS[1], address)
+    (tmp_path / "graph.py").write_text(REGIONAL.format(url=fleet.site.url))
+    with proxy_at(special, leaving_from=proxied, folder=tmp_path) as proxy:
+        (tmp_path / "own.toml").write_text(f'[exits.own]\nurls = ["bind:{own}", "{proxy}"]\nregion = "eu"\n')
+        run = fleet.start("run", "graph.py", prefix=plain, frontier=there)
+        fleet.wait_for_pages(5)
+        stranger = fleet.start("worker", "graph.py", "--exits", "own.toml", prefix=plain, frontier=there)
+        _, refused, code = ended(stranger)
+        assert (code, f"does not have the address {own}: it has {WORKERS[0]}, 127.0.0.1" in refused) == (2, True)
+        worker = fleet.start("worker", "graph.py", "--burst", "--exits", "own.toml", prefix=special, frontier=there)
+        for process in (run, worker):
+            _, err, code = ended(process)
+            assert code == 0, err
+    fleet.check(PAGES)
+    peers = {number_of(hit.path): hit.peer for hit in fleet.site.hits()}
+    regional = {peer for number, peer in peers.items() if number and number % 3 == 0}
+    assert regional == {own, proxied}
+    assert {peer for number, peer in peers.items() if not number or number % 3} <= {*WORKERS}
+
+
+def number_of(path: str) -> int:
+    return int(path.rpartition("/")[2])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+from shoal.policy.politeness import allowed_interval
 from shoal.processes.lane_reasons import why_so
 from shoal.testing.sites.knee_site import KneeSite
 from shoal.testing.sites.loopback import Hit
@@ -16,6 +18,7 @@ LATENCY = 0.1
 SETTLED_SECONDS = 6.0
 LONGEST = 60.0
 LONGEST_OVER = 2.0
+WARM_UP, COUNTED = 20, 60
 SPIDER = """
 from shoal import Spider
 
@@ -52,18 +55,25 @@ async def why_of(crawl: Any) -> str:
         return "" if lane is None else why_so(lane, known)
 
 
+async def interval_of(crawl: Any) -> float:
+    async with crawl.opened() as (frontier, _):
+        return float((await frontier.lanes(crawl.crawl))[0].interval)
+
+
+async def stop(crawl: Any) -> None:
+    """End its workers in good order: nothing of it is in flight after that."""
+    for worker in crawl.workers:
+        worker.terminate()
+    for worker in crawl.workers:
+        await asyncio.to_thread(worker.wait, LONGEST)
+
+
 async def test_a_fleet_settles_a_little_below_what_a_host_bears(new_crawl: Any, tmp_path: Path) -> None:
     # Half a minute: a dozen steps up, each with answers enough to tell that they come as fast as before, and one back.
     (tmp_path / "graph.py").write_text(SPIDER)
     async with KneeSite(pages=5000, bears=BEARS, latency=LATENCY, rate_limit=(MOST, 1.0)) as site:
-        crawl = await new_crawl(
-            spider=str(tmp_path / "graph.py"),
-            start=site.url,
-            rate=RATE,
-            pace="search",
-            max_rate=MAX_RATE,
-            per_host=24,
-        )
+        settings = {"rate": RATE, "pace": "search", "max_rate": MAX_RATE, "per_host": 24}
+        crawl = await new_crawl(spider=str(tmp_path / "graph.py"), start=site.url, **settings)
         for _ in range(2):
             crawl.start_worker()
 
@@ -80,8 +90,19 @@ async def test_a_fleet_settles_a_little_below_what_a_host_bears(new_crawl: Any, 
 
         await eventually(has_settled, seconds=LONGEST, pause=0.2)
         said = await why_of(crawl)
-        crawl.end_workers()
+        await stop(crawl)
         assert said.startswith("searching, ")
         assert "knee near" in said
         assert longest_over(site.requests, MOST) <= LONGEST_OVER
         assert sum(hit.status == 429 for hit in site.requests) < 0.02 * len(site.requests)
+
+        # What was learnt of the host is kept for the next crawl, also when nothing else of this one is.
+        async with crawl.opened() as (frontier, _):
+            assert await frontier.delete_crawl(crawl.crawl)
+        following = await new_crawl(spider=str(tmp_path / "graph.py"), start=site.url, **settings)
+        assert 0.7 * BEARS <= 1 / allowed_interval(await interval_of(following)) <= 1.1 * BEARS
+        begun = len(site.requests)
+        following.start_worker()
+        await eventually(lambda: len(site.requests) > begun + WARM_UP + COUNTED, seconds=LONGEST)
+        counted = site.requests[begun + WARM_UP :][:COUNTED]
+        assert (COUNTED - 1) / (counted[-1].time - counted[0].time) > 0.6 * BEARS

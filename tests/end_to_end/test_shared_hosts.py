@@ -9,21 +9,20 @@ from typing import Any
 
 import pytest
 
+from shoal.testing.chaos.report import pace_of
 from shoal.testing.servers.redis_server import RedisServer
-from shoal.testing.sites.loopback import Hit, pace_violations
+from shoal.testing.sites.loopback import Hit
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import eventually
 
 PAGES = 36
 STRICT, QUICK = "strict", "quick"
 RATES = {STRICT: "6/s", QUICK: "20/s"}
-INTERVAL = 1 / 6
-# A busy machine reads a request late, and the next one in time.
-TOLERANCE = 0.06
+STRICTEST = 6
 # How far one crawl may get ahead: what starts within a call's horizon, and what is on its way.
 AHEAD = 4
 NOT_YET = pytest.mark.skip(reason="this frontier does not share hosts between crawls yet")
-SHARING = [pytest.param(name, marks=NOT_YET) for name in ("sqlite", "redis")]
+SHARING = ["sqlite", pytest.param("redis", marks=NOT_YET)]
 SPIDER = """
 from shoal.testing.chaos.graph_spider import Graph
 
@@ -112,7 +111,7 @@ async def test_four_workers_of_two_crawls_keep_the_strictest_pace_and_share_it(
     for crawl in (strict, quick):
         await crawl.check(PAGES)
     ours = of(hits, STRICT)
-    assert pace_violations(between(hits, ours[0], ours[-1]), interval=INTERVAL, tolerance=TOLERANCE) == 0
+    assert pace_of(between(hits, ours[0], ours[-1]), rate=STRICTEST).violations == 0
     assert sum(hit.path == "/robots.txt" for hit in hits) == 1
     back = of(hits[len(killed) :], STRICT)[AHEAD]
     for first, last in ((ours[0], killed[-1]), (back, of(hits, QUICK)[-1])):
@@ -133,6 +132,6 @@ async def test_crawls_with_a_pace_of_their_own_are_more_to_the_host_than_one(
         await crawl.check(PAGES)
     hits = graph.hits()
     ours = of(hits, STRICT)
-    assert pace_violations(between(hits, ours[0], ours[-1]), interval=INTERVAL, tolerance=TOLERANCE) > AHEAD
-    assert pace_violations(ours, interval=INTERVAL, tolerance=TOLERANCE) == 0
+    assert pace_of(between(hits, ours[0], ours[-1]), rate=STRICTEST).violations > AHEAD
+    assert pace_of(ours, rate=STRICTEST).violations == 0
     assert sum(hit.path == "/robots.txt" for hit in hits) == 2

@@ -283,6 +283,10 @@ def test_places_come_from_their_variables_in_every_command_and_flags_win(
     assert "a.jsonl" in run("sink", "status")
     assert "200" in run("page", f"{site.url}catalogue/page-1.html", "--list")
     assert "there is no other.db here" in run("sql", "SELECT 1", "--store", "other.db", code=2)
+    for name, command in (("STORE", ["sql", "SELECT 1"]), ("STORE", ["status"]), ("FRONTIER", ["crawls"])):
+        places[f"SHOAL_{name}"], kept = "nowhere.db", places[f"SHOAL_{name}"]
+        assert f"there is no nowhere.db here, which SHOAL_{name} names: " in run(*command, code=2)
+        places[f"SHOAL_{name}"] = kept
     shown = json.loads(run("settings", "--json"))
     assert [shown[name]["from"] for name in ("archive", "pipe")] == ["SHOAL_ARCHIVE", "default"]
     assert (shown["store"]["value"], shown["store"]["from"]) == ("items.db", "SHOAL_STORE")

@@ -30,7 +30,6 @@ def shop(folder: Folder, tmp_path: Path) -> Iterator[str]:
         yield "shop.py"
 
 
-@pytest.mark.skip(reason="the file does not keep them yet")
 def test_the_weight_of_a_crawl_can_change_and_its_scope_cannot(folder: Folder, shop: str) -> None:
     folder.run("run", shop, "--weight", "2", "--pace-scope", "crawl", "--max-items", "5")
     status = folder.json("status", "shop-1")

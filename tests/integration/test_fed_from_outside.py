@@ -258,3 +258,56 @@ def test_entries_for_a_spider_with_a_crawl_that_ended_begin_the_next_one(outside
         ("books-2", "running"),
         ("books-1", "finished"),
     ]
+
+
+@pytest.mark.parametrize("ended_by", ["cancel", "stop"])
+def test_entries_for_a_spider_whose_crawl_was_given_up_begin_the_next_one_and_the_crawls_own_wait(
+    outside: Outside, ended_by: str
+) -> None:
+    if ended_by == "stop":
+        with stay(outside, "--max-items", "1") as run:
+            outside.push("books", f"{outside.url}?1")
+            run.communicate(timeout=SECONDS)
+        assert run.returncode == 0
+    else:
+        with stay(outside) as run:
+            outside.push("books", f"{outside.url}?1")
+            outside.wait_for(done=1)
+            ended(run)
+        outside.folder.run("cancel", "books-1", "--yes", "--frontier", outside.frontier)
+    outside.push("books-1", f"{outside.url}?2")
+    with outside.folder.start("worker", "books.py", *outside.places) as worker:
+        outside.push("books", f"{outside.url}?3")
+        outside.wait_for(done=2, crawls=2)
+        ended(worker)
+    (second, _), (first, progress) = outside.crawls()
+    assert (first.id, progress.state, progress.known) == (
+        "books-1",
+        "stopped" if ended_by == "stop" else "cancelled",
+        1,
+    )
+    assert outside.stored() == {f"{outside.url}?1", f"{outside.url}?3"}
+    # What was pushed to the crawl itself waits until somebody takes it up again.
+    said = outside.folder.run("status", "--frontier", outside.frontier).stderr
+    assert "1 entry in the inbox of books-1" in said
+    if ended_by == "stop":
+        return  # its limit holds: resumed, it would be stopped again
+    outside.folder.run("cancel", second.id, "--yes", "--frontier", outside.frontier)
+    outside.folder.run("resume", "books-1", "--frontier", outside.frontier)
+    with outside.folder.start("worker", "books.py", *outside.places) as worker:
+        wait_until(lambda: outside.has_stored({f"{outside.url}?2"}), otherwise="what was pushed is not done")
+        ended(worker)
+
+
+def test_entries_for_a_paused_crawl_go_into_it_and_wait(outside: Outside) -> None:
+    with stay(outside) as run:
+        outside.push("books", f"{outside.url}?1")
+        outside.wait_for(done=1)
+        outside.folder.run("pause", "books", "--frontier", outside.frontier)
+        outside.push("books", f"{outside.url}?2")
+        outside.push("books-1", f"{outside.url}?3")
+        wait_until(lambda: outside.crawls()[0][1].queued == 2, otherwise="they do not go into the crawl")
+        outside.folder.run("resume", "books", "--frontier", outside.frontier)
+        outside.wait_for(done=3)
+        ended(run)
+    assert [crawl.id for crawl, _ in outside.crawls()] == ["books-1"]

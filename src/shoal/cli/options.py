@@ -12,7 +12,7 @@ import click
 
 from shoal.errors import UsageError
 from shoal.pipes import is_pipe
-from shoal.processes.result_places import DEFAULT_FILE, check_place, check_store_exists, file_of
+from shoal.processes.result_places import DEFAULT_FILE, check_place, check_store_exists, file_of, named_by
 from shoal.secrecy import masked
 from shoal.settings import (
     ARCHIVE_VARIABLE,
@@ -384,7 +384,8 @@ def check_exists(places: Places) -> None:
     path = file_of(places.frontier)
     if path is not None and not Path(path).exists():
         raise UsageError(
-            f"there is no {path} here: `shoal run FILE` or `shoal crawl URL` makes one, --frontier names another"
+            f"there is no {path} here{named_by(FRONTIER_VARIABLE, places.frontier)}: `shoal run FILE` or `shoal crawl"
+            " URL` makes one, --frontier names another"
         )
 
 

@@ -104,7 +104,8 @@ class WorkerInboxes:
         if (running := unfinished_crawl(crawls, reference=reference, places=places)) is not None:
             return running
         store = await self._results.store(places.store, wait=waiting_for(places.store, self._say))
-        run = RunOf(reference, places, store, code=self._code, stays=True)
+        # `anew`: one that was stopped is resumed by people.
+        run = RunOf(reference, places, store, code=self._code, stays=True, anew=True)
         crawl, _ = await begin_run(self._frontier, spider, settings=settings, run=run)
         self._say(f"beginning {crawl.id} in {masked(places.frontier)}: URLs were pushed for {name}")
         return crawl

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from shoal.errors import UsageError
-from shoal.model import REGION, Pool
+from shoal.model import REGION, VIA, Pool
 
 _REGION_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _AT: Final = "@"
@@ -46,6 +46,12 @@ def regional_kind(kind: str, pool: str) -> str:
 def plain_kind(kind: str) -> str:
     """The kind without its region."""
     return kind.partition(_AT)[0]
+
+
+def region_in(lane: str) -> str:
+    """The region that a lane goes via; empty: it goes via none."""
+    pool = lane.partition(VIA)[2]
+    return pool.removeprefix(REGION) if pool.startswith(REGION) else ""
 
 
 def region_of(kind: str) -> str:

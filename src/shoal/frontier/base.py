@@ -148,9 +148,9 @@ class Frontier(Protocol):
         lease ends. `finished` names the crawls of this call that have nothing left to do.
 
         A lane that goes "via" a pool lends only as its exits allow; each lease names the exit to use. A crawl whose
-        cost has reached its budget is paused. A running crawl that has work left and has reached one of its `limits`
-        is stopped for that reason, before anything is lent: results that were settled before count. A stopped crawl is
-        among `finished` as soon as nothing is leased.
+        cost has reached its budget is paused. A running crawl that has work left, or that a STAYER keeps open, and has
+        reached one of its `limits` is stopped for that reason, before anything is lent: results that were settled
+        before count. A stopped crawl is among `finished` as soon as nothing is leased.
 
         `landed` are leases of these crawls whose requests were answered: from this call on they no longer count in
         the caps of their lanes. The leases stand, their exits stay in use and an opening lane stays closed until they

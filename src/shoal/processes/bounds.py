@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from shoal.exits.regions import region_in
 from shoal.exits.troubles import LOGIN_FAILED, LOGIN_REFUSED
 from shoal.fetch.descriptors import FEWER_PAGES, is_shortage
 from shoal.frontier.rules.constants import SAME_INTERVAL
@@ -174,6 +175,11 @@ def _pace(look: Look) -> str:
     pool = pool_of(lane, crawl)
     if lane.waits_for_exit and pool is not None:
         return _exit_pace(lane, pool)
+    if lane.waits_for_exit and (region := region_in(lane.lane)):
+        return (
+            f"the exits that workers offer for the region {region}: all of them are in use or wait for their turn; more"
+            " of them help, or a higher `rate` in the files of --exits"
+        )
     if not lane.interval:
         return ""
     turns = f", in turns with {named(lane.held)}" if lane.held is not None else ""

@@ -23,6 +23,7 @@ LOCK: Final = ".lock"
 QUIET_SECONDS: Final = 1.0
 UNFINISHED: Final = (".tmp", ".part")
 LONGEST_LINE: Final = 1 << 20
+MOST_WATCHED: Final = 20  # of the files that were taken in
 
 _LOG = logging.getLogger("shoal.inbox")
 
@@ -56,6 +57,7 @@ class FolderInbox:
         self._clock = clock
         self._reading: dict[str, _Reading] = {}
         self._warned: set[str] = set()
+        self._done: dict[Path, int] = {}
 
     def place(self, name: str) -> str:
         return str(self.folder(name))
@@ -71,6 +73,7 @@ class FolderInbox:
         return await self.waiting(list(self._own))
 
     async def waiting(self, names: Sequence[str]) -> list[str]:
+        self._look_for_more()
         return [name for name in names if next(self._files(name), None) is not None]
 
     async def count(self, names: Sequence[str]) -> dict[str, int]:
@@ -142,19 +145,40 @@ class FolderInbox:
     def _end(self, name: str) -> None:
         """Set aside a file whose lines are all in the frontier."""
         reading = self._reading.pop(name)
-        self._set_aside(reading.path)
+        self._set_aside(reading.path, taken=reading.file)
         reading.close()
 
-    def _set_aside(self, path: Path) -> None:
+    def _set_aside(self, path: Path, *, taken: BinaryIO | None = None) -> None:
         done = path.parent / DONE
         try:
+            if taken is not None and not _is_same(path, taken):
+                # Another file of this name came while the first one was read. It is taken next.
+                return
             done.mkdir(exist_ok=True)
-            path.rename(_free(done / path.name))
+            moved = path.rename(_free(done / path.name))
+            if taken is not None and not _is_same(moved, taken):
+                moved.rename(_free(path))
+            elif taken is not None:
+                self._done[moved] = taken.tell()
         except FileNotFoundError:
             return
         except OSError as error:
             # Not again and again: its lines are known by now.
             self._complain(path, f"it was taken in, but cannot be moved to {DONE}/: {line_of(error)}")
+
+    def _look_for_more(self) -> None:
+        """Tell of programs that go on writing into files that were taken in: nobody reads that."""
+        for path, size in list(self._done.items()):
+            with contextlib.suppress(OSError):
+                if path.stat().st_size > size:
+                    self._complain(
+                        path,
+                        "it has grown since it was taken in, and its new lines are not read: move whole"
+                        " files in, under names that end with .part until then",
+                    )
+                    del self._done[path]
+        while len(self._done) > MOST_WATCHED:
+            del self._done[next(iter(self._done))]
 
     def _locked(self, folder: Path) -> int | None:
         """The lock of a folder; the system lets go of it when its process ends, however that ends."""
@@ -201,6 +225,10 @@ def _entries(file: BinaryIO, limit: int | None) -> Iterator[bytes]:
         if line and not line.startswith(b"#"):
             number += 1
             yield line
+
+
+def _is_same(path: Path, opened: BinaryIO) -> bool:
+    return os.path.samestat(path.stat(), os.fstat(opened.fileno()))
 
 
 def _free(path: Path) -> Path:

@@ -19,6 +19,7 @@ from shoal.errors import UsageError
 from shoal.pipes import is_pipe
 from shoal.processes.machine import this_machine
 from shoal.secrecy import masked
+from shoal.settings import STORE_VARIABLE
 from shoal.store.postgres.address import DEFAULT_SCHEMA
 
 DEFAULT_FILE = "shoal.db"
@@ -116,8 +117,14 @@ def check_store_exists(url: str) -> None:
     path = path_of(url)
     if path is not None and not Path(path).exists():
         raise UsageError(
-            f"there is no {path} here: `shoal run FILE` or `shoal crawl URL` makes one, --store names another"
+            f"there is no {path} here{named_by(STORE_VARIABLE, url)}: `shoal run FILE` or `shoal crawl URL` makes one,"
+            " --store names another"
         )
+
+
+def named_by(variable: str, url: str, environ: Mapping[str, str] = os.environ) -> str:
+    """For a message: that a variable names this place. People see what they typed, not their environment."""
+    return f", which {variable} names" if environ.get(variable) == url else ""
 
 
 def default_store(frontier: str) -> str:

@@ -12,6 +12,7 @@ from shoal.exits.figures import clock_time, money
 from shoal.model import VIA, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import allowed_interval
 from shoal.policy.stop_limits import raised, reached_by
+from shoal.processes.served_kinds import unserved
 
 WINDOW_SECONDS = 60.0
 LAST_LANES = 3
@@ -124,6 +125,8 @@ class Meter:
             rate = sum((worker.pages_per_second for worker in workers), 0.0)
         last = sorted((with_exits(lane, crawl) for lane in lanes), key=seconds_left, reverse=True)[:LAST_LANES]
         polite = seconds_left(last[0]) if last else 0.0
+        # Tasks that no worker does wait for as long as that is so.
+        nobody_does_some = bool(workers) and bool(unserved(progress, workers))
         return Snapshot(
             crawl=crawl,
             progress=progress,
@@ -131,7 +134,7 @@ class Meter:
             workers=workers,
             elapsed=now - began,
             rate=rate,
-            eta_seconds=eta(progress, rate, polite),
+            eta_seconds=None if nobody_does_some else eta(progress, rate, polite),
             last_lanes=last,
             bound=bound,
         )

@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from shoal.exits.regions import region_in
 from shoal.model import STAGE, VIA, Crawl
 from shoal.processes.crawl_record import has_store_server, record_of
 from shoal.processes.crawl_survey import LANES_READ, Measured, Survey
@@ -106,7 +107,8 @@ def _allowed(survey: Survey, fetch_seconds: float) -> tuple[float, float]:
             usable = len({*pool.exits} - survey.resting(lane.lane))
             exits += usable * _per_second(pool.interval, pool.cap, fetch_seconds) if usable else 0.0
     is_whole = len(survey.lanes) < LANES_READ and math.isfinite(pace)
-    has_only_pools = bool(busy) and all(VIA in lane.lane for lane in busy)
+    # How many exits workers offer for a region is not known here.
+    has_only_pools = bool(busy) and all(VIA in lane.lane and not region_in(lane.lane) for lane in busy)
     return (pace if is_whole else 0.0), (exits if has_only_pools and math.isfinite(exits) else 0.0)
 
 

@@ -19,6 +19,7 @@ from shoal.testing.contract.frontier.control_promises import ControlPromises
 from shoal.testing.contract.frontier.delay_promises import DelayPromises
 from shoal.testing.contract.frontier.exit_promises import ExitPromises
 from shoal.testing.contract.frontier.feeding_promises import FeedingPromises
+from shoal.testing.contract.frontier.held_promises import HeldPromises
 from shoal.testing.contract.frontier.history_promises import HistoryPromises
 from shoal.testing.contract.frontier.host_promises import HostPromises
 from shoal.testing.contract.frontier.kind_promises import KindPromises
@@ -53,6 +54,7 @@ class FrontierContract(
     PoolPromises,
     OfferPromises,
     HostPromises,
+    HeldPromises,
     ControlPromises,
     StopPromises,
     FeedingPromises,

@@ -75,10 +75,11 @@ async def test_a_leased_task_is_found_by_its_key(tmp_path: Path, query: str) -> 
         lease_rows.tasks_select(128),
         update_of(lease_rows.FREE, 128, 2),
         update_of(lease_rows.LEND, 128, 4),
-        update_of(lease_rows.START, 128, 9),
-        update_of(WRITE_LANES, 128, 18),
+        update_of(lease_rows.START, 128, 8),
+        update_of(lease_rows.WISH, 128, 3),
+        update_of(WRITE_LANES, 128, 15),
     ],
-    ids=["next tasks", "landed", "lent", "started", "lanes"],
+    ids=["next tasks", "landed", "lent", "started", "wishes", "lanes"],
 )
 async def test_no_statement_on_many_lanes_or_leases_looks_through_all_rows(tmp_path: Path, query: str) -> None:
     await (await SqliteFrontier.open(tmp_path / "shoal.db")).close()

@@ -82,6 +82,14 @@ def test_a_pace_that_was_asked_for_names_what_changes_it() -> None:
     )
 
 
+def test_exits_of_a_region_that_are_all_in_use_are_what_bounds_it() -> None:
+    line = bound(lane("a.test via region:eu", waits_for_exit=True))
+    assert line == (
+        "the exits that workers offer for the region eu: all of them are in use or wait for their turn; more of them"
+        " help, or a higher `rate` in the files of --exits"
+    )
+
+
 def test_a_pace_of_the_exits_is_the_pools() -> None:
     paced = lane("a.test via ring", interval=0.0, waits_for_exit=True)
     assert bound(paced) == (

@@ -127,3 +127,29 @@ async def test_a_folder_may_lie_elsewhere(folder: Path, tmp_path: Path) -> None:
     assert await inbox.names() == [BOOKS]
     assert inbox.place(BOOKS) == str(elsewhere)
     assert await drained(inbox) == [b"https://a.test/1"]
+
+
+async def test_a_file_that_takes_the_name_of_one_that_is_being_read_is_taken_next(folder: Path) -> None:
+    write(folder, "urls.txt", "https://a.test/1", "https://a.test/2")
+    inbox = FolderInbox(folder.parent)
+    assert await inbox.take(BOOKS, 1) == [b"https://a.test/1"]
+    write(folder, "next.part", "https://a.test/3").rename(folder / "urls.txt")
+    assert await drained(inbox) == [b"https://a.test/1", b"https://a.test/2", b"https://a.test/3"]
+    assert await inbox.names() == []
+
+
+async def test_lines_that_come_into_a_file_that_was_taken_in_are_told_of_once(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(folder, "other.txt", "https://a.test/0", ago=90)
+    path = write(folder, "urls.txt", "https://a.test/1")
+    inbox = FolderInbox(folder.parent)
+    with path.open("a") as writing:
+        assert len(await drained(inbox)) == 2
+        assert await inbox.waiting([BOOKS]) == []
+        assert caplog.messages == []
+        writing.write("https://a.test/2")
+    for _ in range(2):
+        assert await inbox.waiting([BOOKS]) == []
+    (message,) = caplog.messages
+    assert message.startswith(f"{folder / 'done' / 'urls.txt'}: it has grown since it was taken in")

@@ -55,6 +55,13 @@ def test_the_first_rate_is_what_the_workers_say() -> None:
     assert snapshot.eta_seconds == pytest.approx(5 / 4)
 
 
+def test_the_time_left_is_not_known_while_nobody_does_some_of_the_tasks() -> None:
+    progress = running(queued=5, kinds={"http": 2, "http@eu": 3})
+    for kinds, seconds in ((("http",), None), (("http", "http@eu"), pytest.approx(5 / 4))):
+        beat = worker(kinds=kinds, pages_per_second=4.0)
+        assert Meter().read(CRAWL, progress, lanes=[], workers=[beat], now=7.0).eta_seconds == seconds
+
+
 def test_the_slowest_lane_names_the_time_that_politeness_asks_for() -> None:
     lanes = [lane(waiting=10), lane("slow.test", waiting=4, interval=30.0, starts_in=5.0)]
     snapshot = Meter().read(CRAWL, running(queued=14), lanes=lanes, workers=[], now=0.0)

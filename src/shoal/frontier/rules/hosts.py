@@ -38,8 +38,8 @@ class OtherLane(NamedTuple):
 class Limits(NamedTuple):
     """What other crawls leave to a lane. `interval`, `base_interval` and `cap` are the strictest of all, `in_flight` is
     of the others alone. No request starts before `not_before`, and none of a lane that needs rules while one of them
-    `is_opening` the host.
-    `least_turn` is of those that want a start slot, None if nobody does; `first_turn` of those whose limits count."""
+    `is_opening` the host. `least_turn` is of those that want a start slot, None if nobody does. `first_turn` is where a
+    crawl begins that wanted none: with the least of those that want one, else behind all whose limits count."""
 
     interval: float
     base_interval: float
@@ -77,7 +77,7 @@ def limits_of(interval: float, base_interval: float, cap: int, others: Sequence[
         not_before=max(ends, default=0.0),
         is_opening=any(other.opener != 0 for other in others),
         least_turn=min(wanting, default=None),
-        first_turn=min((other.turn for other in heeded), default=None),
+        first_turn=min(wanting) if wanting else max((other.turn for other in heeded), default=None),
     )
 
 

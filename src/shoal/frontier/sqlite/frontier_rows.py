@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shoal.frontier.rules.constants import WANTS_SECONDS
 from shoal.frontier.rules.exits import NOT_PARKED, Parking
 from shoal.frontier.rules.lanes import Pace, bring_back, reserved_start, take_slot, update_pace
 from shoal.model import STAGE, VIA, LaneUpdate
@@ -20,8 +21,12 @@ CRAWL_COLUMNS = (
 )
 LANE_COLUMNS = (
     "id, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight, waiting, known, opener,"
-    " rules_until, rules_version, sharing, turn, wants_until, heeded_until, exits, exits_next"
+    " rules_until, rules_version, exits, exits_next"
 )
+LENDING_COLUMNS = f"{LANE_COLUMNS}, sharing, turn"  # of lanes that may lend: most verbs need less
+READY_AT = (2, 15)  # the indexes of next_start and exits_next among these columns
+SHARING = 16  # the index of sharing
+UNREAD = -2  # how a lane stands to those of other crawls was not read
 EXIT_COLUMNS = "strikes, struck_lane, parked_until, parkings, trial, holder, session, sessions"
 
 
@@ -93,16 +98,20 @@ class LaneRow(msgspec.Struct):
     opener: int
     rules_until: float
     rules_version: int
-    sharing: int
-    turn: float
-    wants_until: float
-    heeded_until: float
     exits: bytes
     exits_next: float
+    sharing: int = UNREAD
+    turn: float = 0.0
+    wish: float = 0.0
 
     @property
     def has_pool(self) -> bool:
         return VIA in self.name
+
+    @property
+    def wants_until(self) -> float:
+        """Until when it would take a start slot if it got one."""
+        return self.wish + WANTS_SECONDS if self.wish > 0 else 0.0
 
     @property
     def is_stage(self) -> bool:

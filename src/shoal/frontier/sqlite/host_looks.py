@@ -8,7 +8,8 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from shoal.frontier.rules.constants import HEALTHY, LOOK_AGAIN_SECONDS
+from shoal.frontier.rules.constants import HEALTHY, HEEDED_SECONDS, LOOK_AGAIN_SECONDS, WANTS_SECONDS
+from shoal.frontier.rules.held_lanes import held_by
 from shoal.frontier.rules.hosts import (
     ALONE,
     APART,
@@ -21,20 +22,20 @@ from shoal.frontier.rules.hosts import (
     matters,
     turn_at_return,
 )
-from shoal.frontier.rules.lanes import needs_opening
 from shoal.frontier.sqlite.frontier_rows import LaneRow
 from shoal.frontier.sqlite.lane_exits import OtherExits, joined
+from shoal.frontier.sqlite.lease_rows import write_wishes
 from shoal.frontier.sqlite.ledger import NOT_ALONE, Ledger
 from shoal.frontier.sqlite.lost_leases import reclaim_expired
 from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.pool_exits import NO_POOL, read_pools
 from shoal.frontier.sqlite.roster import decode
-from shoal.model import VIA, LaneUpdate
+from shoal.model import VIA, Held, LaneUpdate
 
 # A crawl that is being deleted has nothing in flight any more, and wants nothing.
 OTHERS = (
     "SELECT lane.id, crawl.id, crawl.name, crawl.clock_shift, crawl.state = 'deleting', last_start, blocked_until,"
-    " lane.interval, base_interval, lane.cap, in_flight, opener, turn, wants_until, heeded_until, sharing, rules_until,"
+    " lane.interval, base_interval, lane.cap, in_flight, opener, turn, wish, sharing, rules_until,"
     " exits FROM lane JOIN crawl ON crawl.id = lane.crawl WHERE lane.name = ? AND sharing >= 0 AND lane.crawl <> ?"
     " ORDER BY lane.id"
 )
@@ -103,13 +104,9 @@ def one_per_host(lanes: Sequence[tuple[Ledger, LaneRow]]) -> list[tuple[Ledger, 
     ]
 
 
-def looks(ledger: Ledger, lane: LaneRow) -> bool:
-    """Whether the lane looks at those of other crawls before it starts requests."""
-    return lane.sharing == SHARED or (lane.sharing == ALONE and lane_needs_opening(ledger, lane))
-
-
 def look(ledger: Ledger, lane: LaneRow) -> Limits:
     """A lane that asks for start slots looks at those of other crawls: their pace, rules, exits and turns."""
+    (lane.wish,) = ledger.db.execute("SELECT wish FROM lane WHERE id = ?", (lane.id,)).fetchone()
     seen = _others(ledger, lane)
     _take_rules(ledger, lane, seen)
     limits = _limits(ledger, lane, seen)
@@ -119,8 +116,7 @@ def look(ledger: Ledger, lane: LaneRow) -> Limits:
 
 
 def lane_needs_opening(ledger: Ledger, lane: LaneRow) -> bool:
-    needs_rules = bool(ledger.crawl.needs_rules) and not lane.is_stage
-    return needs_opening(needs_rules=needs_rules, rules_until=lane.rules_until, now=ledger.now)
+    return bool(ledger.crawl.needs_rules) and lane.rules_until <= ledger.now and not lane.is_stage
 
 
 def is_held_back(grant: Grant, *, latest: float) -> bool:
@@ -145,6 +141,7 @@ def reserve(ledger: Ledger, lane: LaneRow, exit_name: str, *, missed: float) -> 
     time."""
     start = lane.reserved_start(missed, now=ledger.now)
     limits = None
+    ledger.read_sharing(lane)
     if lane.sharing == SHARED:
         seen = _others(ledger, lane)
         limits = _limits(ledger, lane, seen)
@@ -155,6 +152,7 @@ def reserve(ledger: Ledger, lane: LaneRow, exit_name: str, *, missed: float) -> 
     lane.start(start, now=ledger.now, interval=limits.interval if limits else None)
     if not missed:
         lane.turn += ledger.turn
+        write_wishes(ledger.db, [lane])
     return start
 
 
@@ -228,13 +226,13 @@ def _own(at: float, ledger: Ledger) -> float:
 
 def _seen(row: tuple[Any, ...], *, own_shift: float) -> Seen:
     lane, crawl, crawl_name, shift, is_gone, last_start, blocked_until, *pace = row
-    interval, base_interval, cap, in_flight, opener, turn, wants_until, heeded_until, sharing, rules_until, exits = pace
+    interval, base_interval, cap, in_flight, opener, turn, wish, sharing, rules_until, exits = pace
 
     def own(at: float) -> float:
         return in_time_of(at, shift=shift, own_shift=own_shift)
 
     if is_gone:
-        in_flight, opener, wants_until, heeded_until, exits = 0, 0, 0.0, 0.0, b""
+        in_flight, opener, wish, exits = 0, 0, 0.0, b""
     other = OtherLane(
         last_start=own(last_start),
         blocked_until=own(blocked_until),
@@ -244,7 +242,16 @@ def _seen(row: tuple[Any, ...], *, own_shift: float) -> Seen:
         in_flight=in_flight,
         opener=opener,
         turn=turn,
-        wants_until=own(wants_until),
-        heeded_until=own(heeded_until),
+        wants_until=own(wish + WANTS_SECONDS) if wish > 0 else 0.0,
+        heeded_until=own(abs(wish) + HEEDED_SECONDS) if wish else 0.0,
     )
     return Seen(lane, crawl, crawl_name, shift, other, sharing, own(rules_until), exits)
+
+
+def held(ledger: Ledger, lane: LaneRow) -> Held | None:
+    """What other crawls do to the lane, for people to see."""
+    if lane.sharing != SHARED:
+        return None
+    others = {other.crawl_name: other.lane for other in _others(ledger, lane)}
+    lacks_rules = lane_needs_opening(ledger, lane)
+    return held_by(lane.pace, others, in_flight=lane.in_flight, lacks_rules=lacks_rules, now=ledger.now)

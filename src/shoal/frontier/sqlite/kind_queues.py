@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from shoal.frontier.rules.constants import MAX_KINDS
-from shoal.frontier.sqlite.frontier_rows import LANE_COLUMNS
+from shoal.frontier.sqlite.frontier_rows import LENDING_COLUMNS
 from shoal.frontier.sqlite.lease_rows import TaskRow
 from shoal.model import HTTP
 
@@ -27,11 +27,11 @@ REFRESH = f"UPDATE lane_kind SET due = {_DUE} WHERE lane IN (SELECT value FROM j
 REFRESH_ALL = f"UPDATE lane_kind SET due = {_DUE} WHERE crawl = ?"  # noqa: S608 -- constant
 _OF_KIND = "FROM lane_kind WHERE crawl = ? AND kind = ? AND waiting > 0 AND due IS NOT NULL"
 READY_OF_KIND = (
-    f"SELECT {LANE_COLUMNS} FROM lane WHERE id IN"  # noqa: S608 -- constant
+    f"SELECT {LENDING_COLUMNS} FROM lane WHERE id IN"  # noqa: S608 -- constant
     f" (SELECT lane {_OF_KIND} AND due <= ? ORDER BY due, lane LIMIT ?)"
 )
 FAR_OF_KIND = (
-    f"SELECT {LANE_COLUMNS} FROM lane WHERE id IN"  # noqa: S608 -- constant
+    f"SELECT {LENDING_COLUMNS} FROM lane WHERE id IN"  # noqa: S608 -- constant
     f" (SELECT lane {_OF_KIND} AND due > ? ORDER BY due DESC LIMIT ?)"
 )
 NEXT_OF_KIND = f"SELECT due {_OF_KIND} ORDER BY due LIMIT 1"

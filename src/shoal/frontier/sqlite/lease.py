@@ -21,7 +21,7 @@ from shoal.frontier.rules.constants import (
 )
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.fairness import share_out
-from shoal.frontier.rules.hosts import APART, SHARED, turns_left, wants
+from shoal.frontier.rules.hosts import ALONE, APART, SHARED, turns_left
 from shoal.frontier.rules.lanes import ask_again_in, starts_within
 from shoal.frontier.rules.limits import decoded, reached
 from shoal.frontier.rules.tasks import (
@@ -30,34 +30,41 @@ from shoal.frontier.rules.tasks import (
     next_token,
 )
 from shoal.frontier.sqlite.expiry import expire_keys
-from shoal.frontier.sqlite.frontier_rows import DEAD, DELAYED, LANE_COLUMNS, QUEUED, LaneRow
+from shoal.frontier.sqlite.frontier_rows import DEAD, DELAYED, LENDING_COLUMNS, QUEUED, READY_AT, SHARING, LaneRow
 from shoal.frontier.sqlite.host_looks import (
     Grant,
     Reclaims,
     is_held_back,
     lane_needs_opening,
     look,
-    looks,
     one_per_host,
 )
 from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER
 from shoal.frontier.sqlite.lane_exits import LaneExits
-from shoal.frontier.sqlite.lease_rows import NEXT_TASKS, LentRow, TaskRow, land, next_tasks, write_lanes, write_leases
+from shoal.frontier.sqlite.lease_rows import (
+    NEXT_TASKS,
+    LentRow,
+    TaskRow,
+    land,
+    next_tasks,
+    write_lanes,
+    write_leases,
+    write_wishes,
+)
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.lost_leases import reclaim_expired
 from shoal.frontier.sqlite.moment import Moment
 from shoal.model import DIRECT, HTTP, NO_EXIT, VIA, CrawlState, Lease, LeaseBatch, Pool, Task
 
-_SHARING = LANE_COLUMNS.split(", ").index("sharing")
 DECODER = msgspec.msgpack.Decoder(Task)
 
 DUE = "SELECT id, lane, kind FROM task WHERE crawl = ? AND state = 1 AND at <= ? ORDER BY at, id LIMIT ?"
 READY = (
-    f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
+    f"SELECT {LENDING_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
     " AND max(next_start, exits_next) <= ? ORDER BY max(next_start, exits_next), id LIMIT ?"
 )
 FAR_AHEAD = (
-    f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
+    f"SELECT {LENDING_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
     " AND max(next_start, exits_next) > ? ORDER BY max(next_start, exits_next) DESC, id LIMIT ?"
 )
 NEXT_LANE = (
@@ -159,7 +166,7 @@ def _pause_if_spent(ledger: Ledger) -> None:
 
 def _stop_if_reached(ledger: Ledger) -> None:
     crawl = ledger.crawl
-    if not crawl.limits or crawl.state != CrawlState.RUNNING or not crawl.left:
+    if not crawl.limits or crawl.state != CrawlState.RUNNING or not (crawl.left or ledger.is_kept_open):
         return
     limit = reached(decoded(crawl.limits), note=ledger.noted, ran=crawl.ran, wall=ledger.wall)
     if limit is not None:
@@ -189,24 +196,29 @@ def _choose(ledgers: Sequence[Ledger], terms: Terms, reclaims: Reclaims) -> tupl
     held: list[Grant] = []
     for _ in range(MAX_LOOKS):
         grants = [_grant(ledger, lane, terms, reclaims) for ledger, lane in _waiting_longest(ledgers, terms, held)]
-        back = [grant for grant in grants if is_held_back(grant, latest=grant.ledger.now + terms.horizon)]
+        looked = [grant for grant in grants if grant.limits is not None]
+        back = [grant for grant in looked if is_held_back(grant, latest=grant.ledger.now + terms.horizon)]
         if len(ledgers) > 1:
-            for ledger, lane, limits, _ in grants:
-                if limits is not None:
-                    # Lanes of the other crawls of this call look at it next.
-                    ledger.write_lanes([lane])
+            # Lanes of the other crawls of this call look at these next.
+            for grant in looked:
+                grant.ledger.write_lanes([grant.lane])
+                write_wishes(grant.ledger.db, [grant.lane])
         if not back:
             break
         held += back
-        grants = [grant for grant in grants if grant not in back]
+        away = {grant.lane.id for grant in back}
+        grants = [grant for grant in grants if grant.lane.id not in away]
     rooms = [_room(grant, terms) for grant in grants]
     return list(zip(grants, share_out(rooms, terms.limit), strict=True)), held
 
 
 def _grant(ledger: Ledger, lane: LaneRow, terms: Terms, reclaims: Reclaims) -> Grant:
-    if lane.sharing == SHARED or (lane.has_pool and not ledger.crawl.apart):
-        reclaims.reclaim(ledger, lane)
-    if not looks(ledger, lane):
+    """What the lane may do. Nearly all lanes look at no other one."""
+    sharing = lane.sharing
+    if sharing == APART or (sharing == ALONE and not lane.has_pool and not lane_needs_opening(ledger, lane)):
+        return Grant(ledger, lane, None, terms.limit)
+    reclaims.reclaim(ledger, lane)
+    if sharing == ALONE and not lane_needs_opening(ledger, lane):
         return Grant(ledger, lane, None, terms.limit)
     limits = look(ledger, lane)
     most = turns_left(lane.turn, weight=ledger.crawl.share, limits=limits, horizon=terms.horizon, most=terms.limit)
@@ -221,9 +233,9 @@ def _waiting_longest(ledgers: Sequence[Ledger], terms: Terms, held: Sequence[Gra
         if ledger.crawl.state == CrawlState.RUNNING and ledger.crawl.queued:
             rows = _ready_rows(ledger, terms, limit=terms.limit + len(held))
             ready += [(ledger, row) for row in rows if row[0] not in without]
-    # A row is as in LANE_COLUMNS: the next start is its third value, exits_next its last.
     # Each crawl has a time of its own.
-    ready.sort(key=lambda entry: (max(entry[1][2], entry[1][-1]) - entry[0].crawl.clock_shift, entry[1][0]))
+    start, exits = READY_AT
+    ready.sort(key=lambda entry: (max(entry[1][start], entry[1][exits]) - entry[0].crawl.clock_shift, entry[1][0]))
     # The ledger writes lanes that look at those of other crawls, lanes that go via a pool, with their exits, and those
     # of a crawl with several kinds; the others are written here, all together.
     lanes = [
@@ -235,7 +247,7 @@ def _waiting_longest(ledgers: Sequence[Ledger], terms: Terms, held: Sequence[Gra
 
 def _is_adopted(ledger: Ledger, row: tuple[Any, ...]) -> bool:
     """Whether the ledger writes the lane."""
-    return row[_SHARING] == SHARED or VIA in row[1] or ledger.kinds is not None
+    return row[SHARING] == SHARED or VIA in row[1] or ledger.kinds is not None
 
 
 def _ready_rows(ledger: Ledger, terms: Terms, *, limit: int) -> list[tuple[Any, ...]]:
@@ -274,13 +286,24 @@ def _lend_from(
         if leases and leases[0].alone:
             break
     write_leases(db, terms.worker, rows)
-    is_served = len(leases) >= terms.limit
-    for ledger, lane, _, _ in (*(grant for grant, _ in chosen), *held):
-        if lane.sharing != APART:
-            waits = lane.waiting if ledger.kinds is None else lane.waiting + ledger.kinds.waiting(lane.id)
-            lane.wants_until, lane.heeded_until = wants(waits, lane.next_start, is_served=is_served, now=ledger.now)
-    write_lanes(db, [grant.lane for grant, _ in chosen if not grant.ledger.has(grant.lane)])
+    _note_wishes([*(grant for grant, _ in chosen), *held], is_served=len(leases) >= terms.limit, db=db)
     return leases
+
+
+def _note_wishes(looked_at: Sequence[Grant], *, is_served: bool, db: sqlite3.Connection) -> None:
+    """When the lanes that the call looked at want to start next, written with all else that it changed in those that
+    the ledger does not write. `is_served`: the call lent all that the worker asked for."""
+    own: list[LaneRow] = []
+    others: list[LaneRow] = []
+    for ledger, lane, _, _ in looked_at:
+        if lane.waiting or (ledger.kinds is not None and ledger.kinds.waiting(lane.id)):
+            due = max(ledger.now, lane.next_start)
+            lane.wish = -due if is_served else due
+        else:
+            lane.wish = 0.0
+        (others if ledger.has(lane) else own).append(lane)
+    write_lanes(db, own)
+    write_wishes(db, others)
 
 
 def _room(grant: Grant, terms: Terms) -> int:

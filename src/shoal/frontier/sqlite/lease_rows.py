@@ -39,9 +39,11 @@ LEND = (
 )
 START = (
     "UPDATE lane SET next_start = new.column2, last_start = new.column3, in_flight = new.column4,"
-    " waiting = new.column5, opener = new.column6, turn = new.column7, wants_until = new.column8,"
-    " heeded_until = new.column9 FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
+    " waiting = new.column5, opener = new.column6, turn = new.column7, wish = new.column8"
+    " FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
 )
+
+WISH = "UPDATE lane SET turn = new.column2, wish = new.column3 FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
 
 
 def land(db: sqlite3.Connection, crawl: int, leases: Iterable[Lease]) -> list[int]:
@@ -82,11 +84,16 @@ def write_lanes(db: sqlite3.Connection, lanes: Iterable[LaneRow]) -> None:
     rows = [
         (
             lane.id, lane.next_start, lane.last_start, lane.in_flight, lane.waiting, lane.opener, lane.turn,
-            lane.wants_until, lane.heeded_until,
+            lane.wish,
         )
         for lane in lanes
     ]  # fmt: skip
     update_rows(db, START, rows)
+
+
+def write_wishes(db: sqlite3.Connection, lanes: Iterable[LaneRow]) -> None:
+    """Write the turns and wishes of lanes that the ledger writes otherwise."""
+    update_rows(db, WISH, [(lane.id, lane.turn, lane.wish) for lane in lanes])
 
 
 @cache

@@ -22,6 +22,7 @@ from shoal.frontier.sqlite.frontier_rows import (
     DELAYED,
     LANE_COLUMNS,
     QUEUED,
+    UNREAD,
     CrawlRow,
     LaneRow,
 )
@@ -36,8 +37,7 @@ WRITE_LANES = (
     "UPDATE lane SET next_start = new.column2, last_start = new.column3, blocked_until = new.column4,"
     " interval = new.column5, base_interval = new.column6, cap = new.column7, in_flight = new.column8,"
     " waiting = new.column9, known = new.column10, opener = new.column11, rules_until = new.column12,"
-    " rules_version = new.column13, turn = new.column14, wants_until = new.column15, heeded_until = new.column16,"
-    " exits = new.column17, exits_next = new.column18"
+    " rules_version = new.column13, exits = new.column14, exits_next = new.column15"
     " FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
 )
 _LOAD = f"SELECT {CRAWL_COLUMNS} FROM crawl WHERE name = ? AND state <> 'deleting'"  # noqa: S608 -- constant
@@ -45,8 +45,8 @@ REST, PACE = "rest", "pace"  # the kinds of `lane_why`
 WAITING = "waiting"  # the kind of the counters of tasks that are of another kind than http
 _NEW_LANE = (
     "INSERT INTO lane (crawl, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight,"
-    " waiting, known, opener, rules_until, rules_version, sharing, turn, wants_until, heeded_until, exits, exits_next)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " waiting, known, opener, rules_until, rules_version, exits, exits_next, sharing)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _HAS_COMPANY = "SELECT 1 FROM lane WHERE name = ? AND sharing >= 0 UNION ALL SELECT 1 FROM host WHERE name = ? LIMIT 1"
 _LEARNT = (
@@ -82,6 +82,8 @@ class Ledger:
         self.other_exits: dict[int, OtherExits] = {}
         # None: all tasks of the crawl are of the kind http, as in most crawls.
         self.kinds = KindQueues(db, crawl.id, crawl.kinds) if crawl.kinds else None
+        # What one start counts among the turns at a host that crawls share.
+        self.turn = 1.0 / crawl.share
 
     @classmethod
     def load(cls, db: sqlite3.Connection, name: str, *, at: Moment) -> Ledger | None:
@@ -141,8 +143,7 @@ class Ledger:
             if crawl.searches and (learnt := self._learnt(name)) is not None:
                 interval = learnt
         columns = (
-            name, self.now, 0.0, 0.0, interval, base_interval, cap, 0, 0, 0, 0, 0.0, 0, sharing, 0.0, 0.0, 0.0, b"",
-            0.0,
+            name, self.now, 0.0, 0.0, interval, base_interval, cap, 0, 0, 0, 0, 0.0, 0, b"", 0.0, sharing,
         )  # fmt: skip
         return (self.db.execute(_NEW_LANE, (crawl.id, *columns)).lastrowid, *columns)
 
@@ -160,7 +161,15 @@ class Ledger:
         if lane is None:
             lane = self._lanes[row[0]] = LaneRow(*row)
             self._lane_ids[lane.name] = lane.id
+        elif lane.sharing == UNREAD:
+            self.read_sharing(lane)
         return lane
+
+    def read_sharing(self, lane: LaneRow) -> None:
+        """Read what only lease calls read of every lane."""
+        if lane.sharing == UNREAD:
+            select = "SELECT sharing, turn, wish FROM lane WHERE id = ?"
+            lane.sharing, lane.turn, lane.wish = self.db.execute(select, (lane.id,)).fetchone()
 
     def has(self, lane: LaneRow) -> bool:
         """Whether this ledger writes the lane."""
@@ -176,11 +185,6 @@ class Ledger:
         return found
 
     @property
-    def turn(self) -> float:
-        """What one start counts among the turns at a host that crawls share."""
-        return 1.0 / self.crawl.share
-
-    @property
     def was_passed_over(self) -> bool:
         """Whether a lane lent nothing because its exits that are due are those of other workers."""
         return any(exits.was_passed_over for exits in self._lane_exits.values())
@@ -188,11 +192,8 @@ class Ledger:
     def update_lane(self, lane: LaneRow, update: LaneUpdate) -> None:
         before, is_own_pace = lane.pace, update.base_interval is not None
         lane.apply(update, now=self.now)
-        if lane.interval > before.interval and lane.sharing == ALONE:
-            # Starts of other crawls may matter to it now.
-            self.change_sharing(lane, SHARED)
-        elif lane.blocked_until > before.blocked_until and lane.sharing == SHARED:
-            self.db.execute(NOT_ALONE, (lane.name, lane.id))
+        if lane.interval > before.interval or lane.blocked_until > before.blocked_until:
+            self._share(lane)
         if takes_why(before, lane.pace, is_own_pace=is_own_pace, now=self.now):
             self._keep_why(lane, REST, update.why)
         if is_own_pace:
@@ -210,6 +211,14 @@ class Ledger:
         """The lane has these rules, which ask for an interval."""
         insert = "INSERT OR REPLACE INTO lane_rules (lane, rules, delay, why) VALUES (?, ?, ?, ?)"
         self.db.execute(insert, (lane.id, rules, delay, why))
+
+    def _share(self, lane: LaneRow) -> None:
+        """The lane matters more to those of other crawls than before, or they to it."""
+        self.read_sharing(lane)
+        if lane.sharing == ALONE:
+            self.change_sharing(lane, SHARED)
+        elif lane.sharing == SHARED:
+            self.db.execute(NOT_ALONE, (lane.name, lane.id))
 
     def change_sharing(self, lane: LaneRow, sharing: int) -> None:
         """The lane stands to those of other crawls like this from now on."""
@@ -317,6 +326,13 @@ class Ledger:
         return bool(self.db.execute(select, (self.now, self.crawl.id)).fetchone()[0])
 
     @property
+    def is_kept_open(self) -> bool:
+        """Whether somebody keeps the crawl open for what comes from outside."""
+        select = "SELECT count(*) FROM feeder WHERE crawl = ? AND until > ? AND substr(name, 1, ?) = ?"
+        stayers = (self.crawl.id, self.now, len(STAYER), STAYER)
+        return bool(self.crawl.feeding) and bool(self.db.execute(select, stayers).fetchone()[0])
+
+    @property
     def feeders_lost(self) -> int:
         """How many feeders are gone without having fed everything."""
         select = "SELECT count(*) FROM feeder WHERE crawl = ? AND until <= ? AND substr(name, 1, ?) <> ?"
@@ -362,12 +378,13 @@ class Ledger:
             self._flush_samples()
 
     def write_lanes(self, lanes: Iterable[LaneRow]) -> None:
-        """Write these lanes as they are now. How they stand to others is written when it changes."""
+        """Write these lanes as they are now. How they stand to others is written when it changes, and what is of lease
+        calls alone by these."""
         rows = [
             (
                 lane.id, lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval,
                 lane.cap, lane.in_flight, lane.waiting, lane.known, lane.opener, lane.rules_until, lane.rules_version,
-                lane.turn, lane.wants_until, lane.heeded_until, lane.exits, lane.exits_next,
+                lane.exits, lane.exits_next,
             )
             for lane in lanes
         ]  # fmt: skip

@@ -40,7 +40,7 @@ _CRAWL_NUMBERS = (
 )  # fmt: skip
 _LANE_NUMBERS = (
     "next_start", "last_start", "blocked_until", "interval", "base_interval", "cap", "in_flight", "waiting", "known",
-    "opener", "rules_until", "rules_version", "sharing", "turn", "wants_until", "heeded_until", "exits_next",
+    "opener", "rules_until", "rules_version", "sharing", "turn", "wish", "exits_next",
 )  # fmt: skip
 _TASK_NUMBERS = (
     "crawl", "key", "lane", "ord", "state", "at", "max_attempts", "token", "attempts", "free_retries", "losses",

@@ -133,8 +133,8 @@ CREATE INDEX task_dead ON task (crawl, at) WHERE state = 3;
 -- exits_next: when one of its exits is free next, as of the last change.
 -- sharing: how it stands to lanes of other crawls with this name. -1: apart, neither looks nor is looked at. 0: alone, no other one
 -- matters now, so it looks at none; of the lanes of one name at most one is alone. 1: shared, looks before it starts a request.
--- turn: its starts, each divided by crawl.share. wants_until: until when it would take a start slot; heeded_until: until when its
--- limits count for other crawls.
+-- turn: its starts, each divided by crawl.share. wish: when it wanted to start next, as of the last lease call that looked at it;
+-- below zero if that call got all it asked for, zero if no task waits. It says until when it wants a start slot and its limits count.
 CREATE TABLE lane (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     crawl INTEGER NOT NULL,
@@ -155,8 +155,7 @@ CREATE TABLE lane (
     exits_next REAL NOT NULL,
     sharing INTEGER NOT NULL DEFAULT 1,
     turn REAL NOT NULL DEFAULT 0,
-    wants_until REAL NOT NULL DEFAULT 0,
-    heeded_until REAL NOT NULL DEFAULT 0,
+    wish REAL NOT NULL DEFAULT 0,
     UNIQUE (crawl, name)
 );
 CREATE INDEX lane_shared ON lane (name) WHERE sharing >= 0;

@@ -15,6 +15,7 @@ from shoal.frontier.rules.lanes import shows_why
 from shoal.frontier.sqlite.control import dead_rows
 from shoal.frontier.sqlite.expiry import known_ended
 from shoal.frontier.sqlite.frontier_rows import DELAYED, LANE_COLUMNS, LEASED, LaneRow
+from shoal.frontier.sqlite.host_looks import held
 from shoal.frontier.sqlite.lease import DECODER
 from shoal.frontier.sqlite.ledger import PACE, REST, WAITING, Ledger
 from shoal.frontier.sqlite.put import ids_of
@@ -121,6 +122,7 @@ def lanes(ledger: Ledger, *, limit: int, skip: int = 0, search: str = "") -> lis
             rests_for=max(0.0, lane.blocked_until - ledger.now),
             why=whys.get((lane.id, REST), "") if shows_why(lane.pace, now=ledger.now) else "",
             pace_why=whys.get((lane.id, PACE), ""),
+            held=held(ledger, lane) if waits[lane.id][-1] else None,
         )
         for lane in found
     ]

@@ -460,6 +460,10 @@ class ModelCrawl:
     def is_fed(self) -> bool:
         return self.feeding and any(until > self.now for until in self.feeders.values() or [math.inf])
 
+    @property
+    def is_kept_open(self) -> bool:
+        return any(until > self.now and name.startswith(STAYER) for name, until in self.feeders.items())
+
     def set_feeding(self, feeder: str, seconds: float, *, makes_up: float | None) -> None:
         lost = self.now + makes_up if makes_up is not None else -math.inf
         self.feeders = {

@@ -333,7 +333,8 @@ class MemoryFrontier:
         return views.progress(self._look(crawl))
 
     async def lanes(self, crawl: str, *, limit: int = 100, skip: int = 0, search: str = "") -> list[LaneStatus]:
-        return views.lanes(self._look(crawl), limit=limit, skip=skip, search=search)
+        one = self._look(crawl)
+        return views.lanes(one, held=partial(self._hosts.held, one), limit=limit, skip=skip, search=search)
 
     async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
         one = self._crawl(crawl)

@@ -6,9 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from shoal.frontier.rules.constants import HEEDED_SECONDS, LOOK_AGAIN_SECONDS, MAX_RECLAIMED
+from shoal.frontier.rules.held_lanes import held_by
 from shoal.frontier.rules.hosts import Limits, OtherLane, in_time_of, is_heeded, limits_of, turn_at_return
-from shoal.frontier.rules.lanes import needs_opening
-from shoal.model import STAGE, LaneUpdate, TaskState
+from shoal.frontier.rules.lanes import Pace, needs_opening
+from shoal.model import STAGE, Held, LaneUpdate, TaskState
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane
 
 
@@ -113,6 +114,17 @@ class ModelHosts:
     def is_held(self, one: ModelCrawl, name: str) -> bool:
         """Whether another crawl uses this exit alone."""
         return one.crawl.pace_scope == "host" and any(other.pools.is_holding(name) for other in self._sharing(one))
+
+    def held(self, one: ModelCrawl, lane: ModelLane) -> Held | None:
+        """What other crawls do to the lane, for people to see."""
+        pace = Pace(lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval, lane.cap)
+        return held_by(
+            pace,
+            {other.crawl.id: _seen(one, other, theirs) for other, theirs in self.others(one, lane.name)},
+            in_flight=one.in_flight(lane),
+            lacks_rules=needs_opening(needs_rules=one.crawl.needs_rules, rules_until=lane.rules_until, now=one.now),
+            now=one.now,
+        )
 
     def keep(self, one: ModelCrawl) -> None:
         """The crawl is deleted."""

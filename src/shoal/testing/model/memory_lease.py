@@ -79,7 +79,7 @@ def pause_if_spent(one: ModelCrawl) -> None:
 
 def stop_if_reached(one: ModelCrawl) -> None:
     limit = reached(one.crawl.limits, note=one.notes.__getitem__, ran=one.ran, wall=one.wall)
-    if limit is not None and one.state == CrawlState.RUNNING and one.left:
+    if limit is not None and one.state == CrawlState.RUNNING and (one.left or one.is_kept_open):
         one.state, one.reason, one.finished = CrawlState.STOPPED, limit.why, one.wall
 
 

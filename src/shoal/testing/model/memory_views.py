@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shoal.frontier.rules.constants import STAYER
-from shoal.model import HTTP, CrawlState, LaneStatus, Progress, TaskState, TaskStatus
-from shoal.testing.model.memory_crawl import ModelCrawl
+from shoal.model import HTTP, CrawlState, Held, LaneStatus, Progress, TaskState, TaskStatus
+from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane
 
 HELD = (CrawlState.PAUSED, CrawlState.CANCELLED, CrawlState.STOPPED)
 
@@ -47,7 +47,9 @@ def _kinds(one: ModelCrawl) -> dict[str, int]:
     return {kind: sum(task.task.kind == kind for task in waiting) for kind in one.kinds}
 
 
-def lanes(one: ModelCrawl, *, limit: int, skip: int = 0, search: str = "") -> list[LaneStatus]:
+def lanes(
+    one: ModelCrawl, *, held: Callable[[ModelLane], Held | None], limit: int, skip: int = 0, search: str = ""
+) -> list[LaneStatus]:
     found = [
         LaneStatus(
             lane=lane.name,
@@ -66,6 +68,7 @@ def lanes(one: ModelCrawl, *, limit: int, skip: int = 0, search: str = "") -> li
             rests_for=max(0.0, lane.blocked_until - one.now),
             why=lane.why if lane.blocked_until > one.now or lane.interval != lane.base_interval else "",
             pace_why=lane.pace_why,
+            held=held(lane) if one.waiting(lane) else None,
         )
         for lane in one.lanes.values()
     ]

@@ -13,6 +13,7 @@ from shoal.model import Crawl, Lease, LeaseBatch, Task
 from shoal.testing.clock import FakeClock
 
 CRAWL = "contract"
+BESIDE = "beside"  # a crawl that is at work on the same hosts, in suites that say so
 LEASE_SECONDS = 60.0
 
 
@@ -23,6 +24,11 @@ def make_task(number: int, lane: str = "a.test", **fields: Any) -> Task:
 
 def keys(batch: LeaseBatch) -> list[int]:
     return [lease.task.key for lease in batch.leases]
+
+
+async def listed(frontier: Frontier) -> list[Crawl]:
+    """The crawls of a test, newest first."""
+    return [crawl for crawl in await frontier.crawls() if crawl.id != BESIDE]
 
 
 async def take(

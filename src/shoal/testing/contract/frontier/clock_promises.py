@@ -18,6 +18,7 @@ from shoal.testing.contract.frontier.case import (
     FrontierCase,
     check_counts,
     keys,
+    listed,
     make_task,
     take,
     take_one,
@@ -144,7 +145,7 @@ class ClockPromises(FrontierCase):
         await steady.settle([Dead(lease=lease, reason="gone")])
         await take(steady)
         (letter,) = await steady.dead(CRAWL, DeadFilter())
-        (crawl,) = await steady.crawls()
+        (crawl,) = await listed(steady)
         assert letter.at == pytest.approx(clock())
         assert crawl.finished == pytest.approx(clock())
 

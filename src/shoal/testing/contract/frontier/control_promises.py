@@ -16,6 +16,7 @@ from shoal.testing.contract.frontier.case import (
     FrontierCase,
     check_counts,
     keys,
+    listed,
     make_task,
     take,
     take_one,
@@ -115,7 +116,7 @@ class ControlPromises(FrontierCase):
         assert (await frontier.progress(CRAWL)).is_finished
         assert (await take(frontier)).finished == (CRAWL,)
         assert (await take(frontier)).finished == (CRAWL,)
-        crawl = (await frontier.crawls())[0]
+        crawl = (await listed(frontier))[0]
         assert (crawl.state, crawl.finished) == (CrawlState.FINISHED, clock())
 
     async def test_a_crawl_cannot_be_declared_finished(self, frontier: Frontier) -> None:
@@ -160,7 +161,7 @@ class ControlPromises(FrontierCase):
         epoch = (await frontier.progress(CRAWL)).epoch
         await second.delete_crawl(CRAWL)
         await second.delete_crawl(CRAWL)
-        assert [crawl.id for crawl in await frontier.crawls()] == ["other"]
+        assert [crawl.id for crawl in await listed(frontier)] == ["other"]
         assert (await take(frontier)).finished == (CRAWL,)
         assert (await frontier.settle([Done(lease=lease)])).stale == [lease]
         assert await frontier.extend([lease], seconds=1.0) == [lease]

@@ -250,6 +250,20 @@ class HostPromises(FrontierCase):
         assert sum(counts.values()) == 10
         assert abs(counts[ONE] - counts[TWO]) <= 2
 
+    async def test_a_crawl_that_comes_has_no_more_turns_than_those_that_wait(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        """Also while the limits of a third one count, which is far behind and wants no more."""
+        await begin(frontier, ONE, interval=1.0)
+        await begin(frontier, "third", interval=1.0)
+        assert await fetch(frontier, "third", limit=1) == 1
+        for _ in range(20):
+            clock.advance(1.0)
+            await fetch(frontier, ONE)
+        await begin(frontier, TWO, interval=1.0)
+        counts = await fetched_by_turns(frontier, clock, seconds=10)
+        assert abs(counts[ONE] - counts[TWO]) <= 2
+
     # Rules.
 
     async def test_rules_are_fetched_once_for_all_crawls(self, frontier: Frontier, clock: FakeClock) -> None:

@@ -204,7 +204,7 @@ class LeasePromises(FrontierCase):
         assert keys(await take(frontier)) == [1]
 
     async def test_a_change_of_pace_holds_from_the_next_lease_on(self, frontier: Frontier, clock: FakeClock) -> None:
-        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=100.0))
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=40.0))
         await frontier.put(CRAWL, [make_task(number) for number in range(9)])
         await take_one(frontier)
         await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=1.0))

@@ -11,7 +11,13 @@ from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, Dead, DeadFilter, Done, LaneUpdate, Point, Retry, Task, TaskState, WorkerBeat
 from shoal.testing.clock import FakeClock
-from shoal.testing.contract.frontier.case import CRAWL, FrontierCase, make_task, take
+from shoal.testing.contract.frontier.case import (
+    CRAWL,
+    FrontierCase,
+    listed,
+    make_task,
+    take,
+)
 
 NEXT = "next"
 LANES = ("a.test", "b.test", "c.test", "d.test")
@@ -52,7 +58,7 @@ async def begin_next(frontier: Frontier, *, dedup_ttl: float = 0.0) -> None:
 
 
 async def is_listed(frontier: Frontier, crawl: str = CRAWL) -> bool:
-    return crawl in [one.id for one in await frontier.crawls()]
+    return crawl in [one.id for one in await listed(frontier)]
 
 
 class LifePromises(FrontierCase):
@@ -134,10 +140,10 @@ class LifePromises(FrontierCase):
         await frontier.keep_point(CRAWL, POINT)
         await finish(frontier, dead=[7])
         before = await frontier.progress(CRAWL)
-        assert [one.keys for one in await second.crawls()] == ["known"]
+        assert [one.keys for one in await listed(second)] == ["known"]
         assert await frontier.drop_keys(CRAWL)
         assert await second.drop_keys(CRAWL)
-        (crawl,) = await second.crawls()
+        (crawl,) = await listed(second)
         assert (crawl.state, crawl.keys) == (CrawlState.FINISHED, "dropped")
         assert await second.progress(CRAWL) == before
         assert [letter.task.key for letter in await second.dead(CRAWL, DeadFilter())] == [7]
@@ -163,7 +169,7 @@ class LifePromises(FrontierCase):
                 await change()
         # It may be opened, as by those who only look at it, and its letters may go.
         await second.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100))
-        assert [(one.state, one.keys) for one in await second.crawls()] == [(CrawlState.FINISHED, "dropped")]
+        assert [(one.state, one.keys) for one in await listed(second)] == [(CrawlState.FINISHED, "dropped")]
         assert await second.drop_dead(CRAWL, DeadFilter()) == 1
         assert (await second.progress(CRAWL)).done == 10
 
@@ -184,11 +190,11 @@ class LifePromises(FrontierCase):
         assert CRAWL in (await take(frontier)).finished
         is_done = await frontier.drop_keys(CRAWL, seconds=0.0)
         while not is_done:
-            assert [one.keys for one in await second.crawls()] == ["dropping"]
+            assert [one.keys for one in await listed(second)] == ["dropping"]
             with pytest.raises(UsageError, match="were dropped"):
                 await second.put(CRAWL, [make_task(1)])
             is_done = await second.drop_keys(CRAWL, seconds=0.0)
-        assert [one.keys for one in await frontier.crawls()] == ["dropped"]
+        assert [one.keys for one in await listed(frontier)] == ["dropped"]
 
     async def test_a_crawl_whose_keys_were_dropped_is_deleted_whole(self, frontier: Frontier) -> None:
         await frontier.put(CRAWL, many_tasks(1000))

@@ -13,7 +13,16 @@ from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Budgets, Crawl, CrawlState, Dead, DeadFilter, Done, LaneUpdate, Task, TaskState
 from shoal.testing.clock import FakeClock
-from shoal.testing.contract.frontier.case import CRAWL, FrontierCase, check_counts, keys, make_task, take, take_one
+from shoal.testing.contract.frontier.case import (
+    CRAWL,
+    FrontierCase,
+    check_counts,
+    keys,
+    listed,
+    make_task,
+    take,
+    take_one,
+)
 
 
 class PutPromises(FrontierCase):
@@ -61,7 +70,7 @@ class PutPromises(FrontierCase):
         crawl = Crawl(id="other", spider="s", interval=2.0, needs_rules=True, settings={"a": [1]}, created=5.0)
         assert await frontier.open_crawl(crawl) == crawl
         assert await frontier.open_crawl(crawl) == crawl
-        assert [one.id for one in await frontier.crawls()] == [CRAWL, "other"]
+        assert [one.id for one in await listed(frontier)] == [CRAWL, "other"]
 
     async def test_a_crawl_opened_again_takes_over_its_new_settings(self, frontier: Frontier, clock: FakeClock) -> None:
         first = await frontier.open_crawl(Crawl(id="other", spider="s", interval=5.0, cap=2, created=5.0))
@@ -256,10 +265,10 @@ class PutPromises(FrontierCase):
             assert (await take(frontier)).finished == (CRAWL,)
         else:
             await frontier.set_state(CRAWL, state)
-        before = (await frontier.crawls())[0]
+        before = (await listed(frontier))[0]
         assert (await frontier.bury(CRAWL, [(make_task(2), "bad"), (make_task(3, "b.test"), "bad")])).new == 2
         await check_counts(frontier, done=1, dead=2)
-        assert (await frontier.crawls())[0] == before
+        assert (await listed(frontier))[0] == before
         assert before.state is state
 
     async def test_a_budget_refuses_letters_like_tasks(self, frontier: Frontier) -> None:

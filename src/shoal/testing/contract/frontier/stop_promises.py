@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from shoal.frontier.base import Frontier
-from shoal.frontier.rules.constants import LONGEST_BREAK
+from shoal.frontier.rules.constants import LONGEST_BREAK, STAYER
 from shoal.model import Crawl, CrawlState, Dead, Done, Limit, Progress, Retry
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import (
@@ -15,6 +15,7 @@ from shoal.testing.contract.frontier.case import (
     FrontierCase,
     check_counts,
     keys,
+    listed,
     make_task,
     take,
     take_one,
@@ -57,7 +58,7 @@ class StopPromises(FrontierCase):
         assert (batch.leases, batch.finished) == ([], (CRAWL,))
         await check_counts(frontier, queued=2, delayed=1, done=1)
         assert await reason_of(frontier) == (CrawlState.STOPPED, "spider: enough")
-        crawl = (await frontier.crawls())[0]
+        crawl = (await listed(frontier))[0]
         assert (crawl.state, crawl.finished) == (CrawlState.STOPPED, clock())
 
     async def test_a_stopped_crawl_that_is_resumed_goes_on(self, frontier: Frontier) -> None:
@@ -67,7 +68,7 @@ class StopPromises(FrontierCase):
         assert (await reason_of(frontier))[1] == "spider: enough"
         await frontier.set_state(CRAWL, CrawlState.RUNNING)
         assert await reason_of(frontier) == (CrawlState.RUNNING, "")
-        assert (await frontier.crawls())[0].finished is None
+        assert (await listed(frontier))[0].finished is None
         assert keys(await take(frontier)) == [1]
 
     async def test_what_is_put_into_a_stopped_crawl_waits_until_it_is_resumed(self, frontier: Frontier) -> None:
@@ -115,7 +116,7 @@ class StopPromises(FrontierCase):
         batch = await take(frontier)
         assert (batch.leases, batch.finished) == ([], ())
         assert await reason_of(second) == (CrawlState.STOPPED, "max_items 5 reached")
-        assert (await frontier.crawls())[0].finished == clock()
+        assert (await listed(frontier))[0].finished == clock()
         # What was lent before may go beyond it.
         assert (
             await second.settle([Dead(lease=lease, reason="x", notes={"items": 2}) for lease in theirs[1:]])
@@ -133,7 +134,7 @@ class StopPromises(FrontierCase):
         assert (await take(frontier)).leases == []
         assert (await reason_of(frontier))[0] == CrawlState.STOPPED
         await limit_to(frontier, items(2))
-        assert (await frontier.crawls())[0].limits == (items(2),)
+        assert (await listed(frontier))[0].limits == (items(2),)
         await frontier.set_state(CRAWL, CrawlState.RUNNING)
         assert len((await take(frontier)).leases) == 3
 
@@ -141,6 +142,26 @@ class StopPromises(FrontierCase):
         await limit_to(frontier, items(1))
         await fill(frontier, 1)
         await frontier.settle([Done(lease=await take_one(frontier), notes={"items": 1})])
+        assert (await take(frontier)).finished == (CRAWL,)
+        assert (await reason_of(frontier))[0] == CrawlState.FINISHED
+
+    async def test_a_crawl_that_is_kept_open_is_stopped_though_nothing_is_left(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await limit_to(frontier, items(1))
+        await fill(frontier, 1)
+        lease = await take_one(frontier)
+        await frontier.set_feeding(CRAWL, "f", seconds=30.0)
+        await frontier.settle([Done(lease=lease, notes={"items": 1})])
+        # What feeds it may have nothing more, and then it is finished.
+        await take(frontier)
+        assert (await reason_of(frontier))[0] == CrawlState.RUNNING
+        await frontier.set_feeding(CRAWL, f"{STAYER}w", seconds=60.0)
+        batch = await take(frontier)
+        assert (batch.leases, await reason_of(frontier)) == ([], (CrawlState.STOPPED, "max_items 1 reached"))
+        # Nobody keeps it open any more.
+        await frontier.set_state(CRAWL, CrawlState.RUNNING)
+        clock.advance(61.0)
         assert (await take(frontier)).finished == (CRAWL,)
         assert (await reason_of(frontier))[0] == CrawlState.FINISHED
 

@@ -9,7 +9,12 @@ import msgspec
 from shoal.frontier.base import Frontier
 from shoal.model import Budgets, Crawl, CrawlState, Dead, DeadFilter, Done, LaneUpdate, Retry, TaskState
 from shoal.testing.clock import FakeClock
-from shoal.testing.contract.frontier.case import CRAWL, FrontierCase, make_task
+from shoal.testing.contract.frontier.case import (
+    CRAWL,
+    FrontierCase,
+    listed,
+    make_task,
+)
 
 TTL = 100.0
 LATEST = 1.5 * TTL
@@ -206,7 +211,7 @@ class TtlPromises(FrontierCase):
         assert taken.dedup_ttl == TTL
         taken = await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100, dedup_ttl=1.0))
         assert taken.dedup_ttl == 0.0
-        assert {crawl.id: crawl.dedup_ttl for crawl in await frontier.crawls()} == {CRAWL: 0.0, WEEKLY.id: TTL}
+        assert {crawl.id: crawl.dedup_ttl for crawl in await listed(frontier)} == {CRAWL: 0.0, WEEKLY.id: TTL}
         await frontier.put(CRAWL, [make_task(1)])
         batch = await frontier.lease([CRAWL], 9, worker="w", seconds=10.0, horizon=0.0)
         await frontier.settle([Done(lease=batch.leases[0])])

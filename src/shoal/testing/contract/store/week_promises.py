@@ -191,6 +191,20 @@ class WeekPromises:
         assert files.keys() == [1, 2]
         assert await left(store, 1, 2) == []
 
+    async def test_a_task_that_is_tried_again_while_its_line_is_written_keeps_the_new_one(
+        self, store: Store, reopen: Reopen
+    ) -> None:
+        files, other = Files(), await reopen()
+        await store.write([], [fetch(1)])
+
+        async def put(part: LogPart) -> None:
+            await files.put(part)
+            await other.write([], [fetch(1, token=2, attempt=2, at=time.time())])
+
+        assert await moved(store, put) == [1]
+        assert [line.token for line in await store.attempts("c1", 1)] == [2]
+        assert await moved(store, files.put) == []
+
     async def test_while_one_process_moves_another_moves_nothing(self, store: Store, reopen: Reopen) -> None:
         files, other = Files(), await reopen()
         await store.write([], [fetch(1), fetch(2, at=30 * A_WEEK)])

@@ -31,12 +31,13 @@ end
 -- Gives a table with the fields of Limits; what is None there is nil.
 -- twin: rules/hosts.py limits_of
 function host_rules.limits_of(interval, base_interval, cap, others)
-  local limits = {in_flight = 0, not_before = 0, is_opening = false, least_turn = nil, first_turn = nil}
+  local limits = {in_flight = 0, not_before = 0, is_opening = false, least_turn = nil}
+  local latest
   for _, other in ipairs(others) do
     if host_rules.is_heeded(other) then
       interval, base_interval = math.max(interval, other.interval), math.max(base_interval, other.base_interval)
       if other.cap > 0 then cap = math.min(cap, other.cap) end
-      limits.first_turn = least(limits.first_turn, other.turn)
+      latest = math.max(latest or other.turn, other.turn)
     end
     if other.wants_until > now then limits.least_turn = least(limits.least_turn, other.turn) end
     limits.in_flight = limits.in_flight + other.in_flight
@@ -46,6 +47,7 @@ function host_rules.limits_of(interval, base_interval, cap, others)
     limits.not_before = math.max(limits.not_before, other.blocked_until, is_far(other, interval) and 0 or other.last_start + interval)
   end
   limits.interval, limits.base_interval, limits.cap = interval, base_interval, cap
+  limits.first_turn = limits.least_turn or latest
   return limits
 end
 

@@ -41,6 +41,15 @@ local function left_now()
   return left
 end
 
+-- Whether somebody keeps the crawl open for what comes from outside.
+local function is_kept_open()
+  if not crawl.feeding then return false end
+  for _, feeder in ipairs(call('ZRANGEBYSCORE', P .. 'feeders', '(' .. exact(now), '+inf')) do
+    if string.sub(feeder, 1, #STAYER) == STAYER then return true end
+  end
+  return false
+end
+
 local function has_limits()
   return crawl.state == 'running' and crawl.limits and crawl.limits ~= ''
 end
@@ -51,12 +60,12 @@ local function come_to(limit)
   return limit[1] == 'ran' and crawl.ran or wall
 end
 
--- A crawl with work left that has reached one of its limits, as rules/limits.py has it, is stopped for the reason that the limit names.
+-- A crawl with work left, or kept open, that has reached one of its limits, as rules/limits.py has it, is stopped for the reason that the limit names.
 function stop_if_reached()
   if not has_limits() then return end
   for _, limit in ipairs(cjson.decode(crawl.limits)) do
     if come_to(limit) >= limit[2] then
-      if left_now() > 0 then
+      if left_now() > 0 or is_kept_open() then
         crawl.state = 'stopped'
         call('HSET', P .. 'crawl', 'state', 'stopped', 'reason', limit[3], 'finished', wall)
       end
@@ -65,11 +74,11 @@ function stop_if_reached()
   end
 end
 
--- Of a shard: the tasks left in it, and what each limit looks at there; then the limits. "" where there are none. Whether the crawl
+-- Of a shard: the tasks left in it, one more if the crawl is kept open, and what each limit looks at there; then the limits. "" where there are none. Whether the crawl
 -- has reached one is for the caller to add up.
 function limits_so_far()
   if not has_limits() then return '' end
-  local numbers = {format('%.0f', left_now())}
+  local numbers = {format('%.0f', left_now() + (is_kept_open() and 1 or 0))}
   for i, limit in ipairs(cjson.decode(crawl.limits)) do numbers[i + 1] = format('%.17g', come_to(limit)) end
   return table.concat(numbers, ' ') .. '\n' .. crawl.limits
 end
