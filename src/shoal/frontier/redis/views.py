@@ -16,17 +16,20 @@ from shoal.frontier.redis.wire import (
     KEY,
     decode_dead,
     decode_held,
+    decode_other,
     decode_task,
     decode_tries,
     number,
     pairs,
 )
 from shoal.frontier.rules.constants import WORKERS_KEPT_SECONDS
+from shoal.frontier.rules.held_lanes import held_by
+from shoal.frontier.rules.lanes import Pace
 from shoal.model import HTTP, CrawlState, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
 
 LANES_PER_PAGE = 500
 _TELLING = (b"unknown", b"known", b"dead", b"held")  # what a shard says of a key: the last one tells most
-PER_LANE = 15  # values in the answer of `busy`
+PER_LANE = 17  # values in the answer of `busy`
 COUNTERS = ("queued", "delayed", "leased", "done", "dead", "cancelled", "duplicates", "stale", "retried", "lost")
 
 
@@ -327,7 +330,12 @@ def _numbers(flat: Sequence[bytes]) -> dict[str, int]:
 def _lane_status(answer: list[Any]) -> tuple[bytes, LaneStatus]:
     """The lane's age and its status."""
     name, waiting, in_flight, interval, cap, starts_in, known, has_rules, age, exits_rest, base, *more = answer
-    waits_for_exit, rests_for, why, pace_why = more
+    waits_for_exit, rests_for, why, pace_why, lacks_rules, others = more
+    # All times count from now on.
+    pace = Pace(0.0, 0.0, float(rests_for), float(interval), float(base), int(cap))
+    held = held_by(
+        pace, dict(map(decode_other, others)), in_flight=int(in_flight), lacks_rules=lacks_rules == b"1", now=0.0
+    )
     return age, LaneStatus(
         lane=name.decode(),
         waiting=int(waiting),
@@ -343,6 +351,7 @@ def _lane_status(answer: list[Any]) -> tuple[bytes, LaneStatus]:
         rests_for=float(rests_for),
         why=why.decode(errors="replace"),
         pace_why=pace_why.decode(errors="replace"),
+        held=held if others else None,
     )
 
 

@@ -157,10 +157,17 @@ function find_lane(name)
   if lane then return lane end
   local value = call('HGET', P .. 'lanes', name)
   if not value then return nil end
-  lane = {name = name, value = value, member = string.sub(value, 1, 8) .. name, waiting = call('ZCARD', P .. 'q:' .. name)}
-  lane.age, lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval, lane.cap, lane.in_flight,
-    lane.known, lane.opener, lane.rules_until, lane.version, lane.sharing, lane.turn, lane.wants_until, lane.heeded_until,
-    lane.exits_next = unpack_struct(LANE_RECORD, value)
+  local age, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight, known, opener, rules_until, version,
+    sharing, turn, wants_until, heeded_until, exits_next = unpack_struct(LANE_RECORD, value)
+  -- All fields at once, those of adopt_lane too: a table that grows field by field costs much more.
+  lane = {
+    name = name, value = value, member = string.sub(value, 1, 8) .. name, waiting = call('ZCARD', P .. 'q:' .. name), age = age,
+    next_start = next_start, last_start = last_start, blocked_until = blocked_until, interval = interval,
+    base_interval = base_interval, cap = cap, in_flight = in_flight, known = known, opener = opener, rules_until = rules_until,
+    version = version, sharing = sharing, turn = turn, wants_until = wants_until, heeded_until = heeded_until,
+    exits_next = exits_next, adds = nil, via = nil, was_ready = nil, was_due = nil, was_waiting = nil, was_in_flight = nil,
+    lent = nil,
+  }
   -- Not a time, so the record is damaged: the caller has it replaced. Without this the lane would never start.
   assert(lane.next_start < LATEST_TIME, 'a lane record that cannot be read')
   return adopt_lane(lane)

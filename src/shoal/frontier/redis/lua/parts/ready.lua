@@ -77,7 +77,8 @@ function choose_lanes(kinds, limit, horizon)
       local lane = found[i]
       if not is_held[lane] and examined < limit then
         examined = examined + 1
-        if lane.sharing == SHARED or (lane.sharing == ALONE and lane_rules.needs_opening(lane)) then hosts.look(lane) end
+        local sharing = lane.sharing
+        if sharing == SHARED or (sharing == ALONE and crawl.needs_rules and lane_rules.needs_opening(lane)) then hosts.look(lane) end
         if lane.limits and hosts.hold_back(lane, horizon) then
           held[#held + 1], is_held[lane] = lane, true
         else
