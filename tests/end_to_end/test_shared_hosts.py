@@ -21,8 +21,6 @@ RATES = {STRICT: "6/s", QUICK: "20/s"}
 STRICTEST = 6
 # How far one crawl may get ahead: what starts within a call's horizon, and what is on its way.
 AHEAD = 4
-NOT_YET = pytest.mark.skip(reason="this frontier does not share hosts between crawls yet")
-SHARING = ["sqlite", pytest.param("redis", marks=NOT_YET)]
 SPIDER = """
 from shoal.testing.chaos.graph_spider import Graph
 
@@ -91,7 +89,7 @@ def between(hits: list[Hit], first: Hit, last: Hit) -> list[Hit]:
 
 # Fifteen seconds: 72 pages at six a second. The one proof that real workers of two crawls, of which some are killed and
 # come back, are to the host what one polite crawl is.
-@pytest.mark.parametrize("frontier", SHARING, indirect=True)
+@pytest.mark.parametrize("frontier", ["sqlite", "redis"], indirect=True)
 @pytest.mark.parametrize("graph", [PAGES], indirect=True)
 async def test_four_workers_of_two_crawls_keep_the_strictest_pace_and_share_it(
     frontier: str, graph: SiteProcess, new_pair: Callable[..., Any]

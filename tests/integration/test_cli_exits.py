@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from click.testing import CliRunner, Result
 from shoal.cli.main import shoal
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
-from shoal.model import Budgets, Crawl, Done, ExitUse, Lease, Pool, Retry, Task
+from shoal.model import Budgets, Crawl, Done, ExitUse, Lease, Pool, Retry, Task, WorkerBeat
 
 CRAWL = "books-1"
 CHEAP = Pool(name="cheap", exits=("dc-1", "dc-2"), interval=0.0, cap=9, quarantine=3600.0, cost=0.001)
@@ -105,6 +106,61 @@ def test_tells_how_every_exit_does_towards_every_host(crawl: str) -> None:
     assert (healthy["health"], quarantined["health"], quarantined["blocked"]) == ("healthy", "resting", 1)
     assert 3500 < quarantined["rests_for"] <= 3600
     assert sum(one["in_flight"] for one in rows.values()) == 1
+
+
+REGIONAL = Pool(name="region:eu", exits=("region:eu/127.0.0.2@fra-1", "region:eu/127.0.0.3@fra-1"), interval=0.0, cap=9)
+
+
+async def offer(frontier: Frontier, count: int, *, pages: int = 2) -> None:
+    """A worker on fra-1 offers its exits, has done so many pages through them, and tells of so many of its exits."""
+    tasks = [
+        Task(url=f"https://a.test/{key}", key=key, lane="a.test via region:eu", pool="region:eu", kind="http@eu")
+        for key in range(100, 103)
+    ]
+    await frontier.put(CRAWL, tasks)
+    kinds = ("http", "http@eu")
+    batch = await frontier.lease([CRAWL], pages, worker="w1", seconds=60.0, horizon=0.0, kinds=kinds, offers=[REGIONAL])
+    await end(frontier, batch.leases)
+    told = {"region:eu@fra-1": count} if count else {}
+    await frontier.beat(
+        WorkerBeat(
+            worker="w1", crawl=CRAWL, host="h", pid=1, version="1", slots=1, machine="m", kinds=kinds, offers=told
+        )
+    )
+
+
+def test_offered_exits_are_shown_with_their_machine_while_it_offers_them_and_after(
+    crawl: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_frontier(lambda frontier: offer(frontier, 2))
+    document = json_of("exits", crawl, "--pool", "region:eu")
+    assert document["offers"] == [{"machine": "fra-1", "pool": "region:eu", "exits": 2, "workers": 1}]
+    assert [(one["host"], one["region"], one["exits"]) for one in document["hosts"]] == [("a.test", "eu", 2)]
+    shown = [(one["exit"], one["machine"], one["offered"], one["health"]) for one in document["exits"]]
+    assert shown == [(name, "fra-1", True, "healthy") for name in REGIONAL.exits]
+    assert {one["machine"] for one in json_of("exits", crawl, "--pool", "cheap")["exits"]} == {None}
+    text = shoal_("exits", crawl).stdout
+    assert re.search(r"region:eu/127.0.0.2@fra-1 +region:eu +fra-1 +a.test .* healthy\n", text)
+    assert re.search(r"machine +offers to +exits +workers\nfra-1 +region:eu +2 +1\n", text)
+    with_frontier(lambda frontier: offer(frontier, 0, pages=0))
+    assert json_of("exits", crawl)["offers"] == []
+    assert {one["offered"] for one in json_of("exits", crawl, "--pool", "region:eu")["exits"]} == {False}
+    text = shoal_("exits", crawl).stdout
+    assert text.count("healthy, not offered now") == 2
+    assert "offers to" not in text
+
+
+def test_offers_are_shown_before_an_exit_was_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def work(frontier: Frontier) -> None:
+        await open_crawl(frontier, pools=())
+        await offer(frontier, 2, pages=0)
+
+    with_frontier(work)
+    result = shoal_("exits")
+    assert "no exit was used yet" in result.stderr
+    assert re.search(r"fra-1 +region:eu +2 +1\n", result.stdout)
 
 
 def test_in_a_pipe_exits_are_plain_lines(crawl: str) -> None:

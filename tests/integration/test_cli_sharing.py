@@ -14,7 +14,7 @@ SPIDER = """
 from shoal import Item, Spider
 
 class Shop(Spider):
-    settings = {{"allow_private": True, "obey_robots": False, "rate": "unlimited"}}
+    settings = {{"allow_private": True, "obey_robots": False, "rate": "200/s"}}
     start = "{url}"
 
     def parse(self, page):
@@ -25,7 +25,7 @@ class Shop(Spider):
 
 @pytest.fixture
 def shop(folder: Folder, tmp_path: Path) -> Iterator[str]:
-    with site_process("--graph", "40", log=tmp_path / "hits.jsonl") as site:
+    with site_process("--graph", "300", log=tmp_path / "hits.jsonl") as site:
         (folder.path / "shop.py").write_text(SPIDER.format(url=site.url))
         yield "shop.py"
 
@@ -37,7 +37,7 @@ def test_the_weight_of_a_crawl_can_change_and_its_scope_cannot(folder: Folder, s
     shown = folder.run("status", "shop-1").stdout
     assert "weight:           2" in shown
     assert "limits of hosts:  its own (pace_scope = crawl)" in shown
-    said = folder.run("run", shop, "--weight", "0.5", "--max-items", "10").stderr
+    said = folder.run("run", shop, "--weight", "0.5", "--max-items", "150").stderr
     assert "pace_scope takes effect in a new crawl (--fresh)" in said
     status = folder.json("status", "shop-1")
     assert (status["weight"], status["pace_scope"]) == (0.5, "crawl")

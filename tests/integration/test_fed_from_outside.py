@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,7 +56,10 @@ class Outside(NamedTuple):
             return {url for (url,) in database.execute("SELECT url FROM item")}
 
     def has_stored(self, urls: set[str]) -> bool:
-        return (self.folder.path / "items.db").exists() and self.stored() >= urls
+        # A worker that was killed as it made the file has made no tables.
+        with suppress(sqlite3.OperationalError):
+            return (self.folder.path / "items.db").exists() and self.stored() >= urls
+        return False
 
     def crawls(self) -> list[tuple[Crawl, Progress]]:
         return asyncio.run(self._crawls())

@@ -273,7 +273,7 @@ def test_tells_what_became_of_a_url_and_who_worked(server: Serving, site: SitePr
     assert (worker["state"], worker["pages"]) == ("left", detail["counts"]["done"])
     reasons = {row["reason"]: row["count"] for row in server.get("/crawls/books-1/rejected").json["reasons"]}
     assert reasons == detail["rejected"]
-    assert server.get("/crawls/books-1/exits").json == {"exits": [], "next": None}
+    assert server.get("/crawls/books-1/exits").json == {"exits": [], "next": None, "offers": []}
     assert server.get("/crawls/books-1/history?seconds=600").status == 200
     refused = server.get(f"/crawls/books-1/page?key={fate['key']}")
     assert (refused.status, "no archived page" in refused.error) == (404, True)

@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 from urllib.parse import quote, unquote
 
@@ -128,7 +129,7 @@ class ObjectArchive:
     async def write_log(self, name: str, octets: bytes) -> None:
         """Keep a file of log lines."""
         await self._run(self._check_in_place)
-        await self._run(self._put, _log_name(name), octets)
+        await self._run(self._put_log, _log_name(name), octets)
 
     async def read_log(self, name: str) -> bytes:
         """The bytes of a file of log lines."""
@@ -280,6 +281,14 @@ class ObjectArchive:
         except zstandard.ZstdError as error:
             raise StorageError(f"{name} in {self._place.shown} is damaged: {error}") from None
 
+    def _put_log(self, name: str, octets: bytes) -> None:
+        self._put(name, octets)
+        if self._place.is_folder:
+            # What it holds is deleted elsewhere next: it must outlive a power cut before that does.
+            path = Path(self._place.shown, name)
+            for each in (path, *list(path.parents)[: name.count("/") + 1]):
+                _sync(each)
+
     def _get_log(self, name: str) -> bytes:
         try:
             return self._get(name)
@@ -336,6 +345,14 @@ def _log_name(name: str) -> str:
     if not _LOG_NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name for a file of the log: log/week=MONDAY/NAME.parquet is one")
     return name
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _body_name(content_hash: str) -> str:

@@ -45,7 +45,7 @@ def why_so(lane: LaneStatus, crawl: Crawl) -> str:
         return f"slower than asked for: {lane.why or 'its answers call for that'}"
     if lane.interval < lane.base_interval - SAME_INTERVAL:
         held = f"; {held_line(lane.held)}" if lane.held is not None else ""
-        return f"searching, {describe_interval(lane.interval)}{f': {lane.why}' if lane.why else ''}{held}"
+        return f"searching, {describe_interval(lane.interval)}{f', {lane.why}' if lane.why else ''}{held}"
     if is_repaced(lane, crawl):
         return lane.pace_why or "its pace was changed by an operator, or by its robots.txt"
     return held_line(lane.held) if lane.held is not None else ""

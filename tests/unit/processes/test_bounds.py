@@ -109,6 +109,9 @@ def test_a_pace_of_the_exits_is_the_pools() -> None:
 def test_a_pace_that_nobody_asked_for_names_its_origin_as_far_as_it_is_known() -> None:
     slower = lane(interval=4 * ASKED, base_interval=ASKED)
     assert "slower than asked for: its answers call for that" in bound(slower)
+    assert bound(lane(), crawl=Crawl(id="c", spider="s", interval=ASKED, searches=True)).endswith(
+        ", where its search begins"
+    )
     faster = lane(interval=ASKED / 4, base_interval=ASKED)
     assert bound(faster).endswith(", found by its search")
     assert bound(msgspec.structs.replace(faster, why="knee near 9/s")).endswith(", found by its search: knee near 9/s")

@@ -37,7 +37,7 @@ def lane(name: str = "a.test", **fields: Any) -> LaneStatus:
         ),
         ({"interval": 3.0, "why": "backing off"}, "slower than asked for: backing off"),
         ({"interval": 0.101}, "searching, 10/s"),
-        ({"interval": 0.101, "why": "knee near 12/s"}, "searching, 10/s: knee near 12/s"),
+        ({"interval": 0.101, "why": "knee near 12/s"}, "searching, 10/s, knee near 12/s"),
         ({"interval": 3.0}, "slower than asked for: its answers call for that"),
         (
             {"interval": 9.0, "base_interval": 9.0, "pace_why": "robots.txt has Crawl-delay 9 s"},

@@ -14,7 +14,7 @@ from shoal.frontier.rules.constants import WORKERS_KEPT, WORKERS_KEPT_SECONDS
 from shoal.frontier.rules.lanes import shows_why
 from shoal.frontier.sqlite.control import dead_rows
 from shoal.frontier.sqlite.expiry import known_ended
-from shoal.frontier.sqlite.frontier_rows import DELAYED, LANE_COLUMNS, LEASED, LaneRow
+from shoal.frontier.sqlite.frontier_rows import DELAYED, LEASED, LENDING_COLUMNS, LaneRow
 from shoal.frontier.sqlite.host_looks import held
 from shoal.frontier.sqlite.lease import DECODER
 from shoal.frontier.sqlite.ledger import PACE, REST, WAITING, Ledger
@@ -99,7 +99,7 @@ def lanes(ledger: Ledger, *, limit: int, skip: int = 0, search: str = "") -> lis
     # In a crawl with several kinds, a lane's tasks of all of them wait.
     waiting = "waiting" if ledger.kinds is None else f"waiting + {_OTHERS}"
     rows = ledger.db.execute(
-        f"SELECT {LANE_COLUMNS}, {waiting} AS total FROM lane WHERE crawl = ? AND (total > 0 OR in_flight > 0)"  # noqa: S608 -- constant
+        f"SELECT {LENDING_COLUMNS}, {waiting} AS total FROM lane WHERE crawl = ? AND (total > 0 OR in_flight > 0)"  # noqa: S608 -- constant
         " AND instr(name, ?) > 0 ORDER BY total DESC, in_flight DESC, id LIMIT ? OFFSET ?",
         (ledger.crawl.id, search, limit, skip),
     )

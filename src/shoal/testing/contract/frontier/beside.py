@@ -24,11 +24,14 @@ class BesideOthers(FrontierCase):
     """Another crawl has the hosts of the promises, too: it has started requests there, wants no more for now, and has
     others in flight on a host of its own. It leaves all hosts as they are, so every promise holds as it stands."""
 
+    _is_at_work = False
+
     async def open(
         self, folder: Path, clock: Callable[[], float], steady: Callable[[], float] | None = None
     ) -> Frontier:
         frontier = await super().open(folder, clock, steady)
-        if isinstance(clock, FakeClock) and not await frontier.crawls():
+        if isinstance(clock, FakeClock) and not self._is_at_work:
+            self._is_at_work = True
             pool = Pool(name="pool", exits=("other",), interval=0.0, cap=1000)
             await frontier.open_crawl(Crawl(id=BESIDE, spider="s", interval=0.0, cap=100_000, pools=(pool,)))
             lanes = [*HOSTS, OWN_HOST]

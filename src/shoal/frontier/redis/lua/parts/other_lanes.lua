@@ -36,6 +36,11 @@ function other_lanes.of(name)
   return found
 end
 
+-- The crawl whose keys begin with this prefix.
+function other_lanes.crawl_name(prefix)
+  return string.sub(prefix, #host_names.slot, -2)
+end
+
 -- A lane that was alone looks at others before it does anything, from here on.
 function other_lanes.mark(other, name)
   if other.sharing ~= ALONE then return end
@@ -50,7 +55,7 @@ function other_lanes.note_overdue(prefix)
     local latest = format('%.17g', wall + shift_of(prefix) - crawl.lease_seconds)
     local first = redis.pcall('ZRANGEBYSCORE', prefix .. 'leases', '-inf', latest, 'LIMIT', 0, 1)
     is_overdue[prefix] = first[1] ~= nil
-    if first[1] then crawl.overdue = (crawl.overdue or '') .. '\n' .. string.sub(prefix, #host_names.slot, -2) end
+    if first[1] then crawl.overdue = (crawl.overdue or '') .. '\n' .. other_lanes.crawl_name(prefix) end
   end
   return is_overdue[prefix]
 end
