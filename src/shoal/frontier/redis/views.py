@@ -16,6 +16,7 @@ from shoal.frontier.redis.wire import (
     KEY,
     decode_dead,
     decode_held,
+    decode_other,
     decode_task,
     decode_tries,
     number,
@@ -23,13 +24,12 @@ from shoal.frontier.redis.wire import (
 )
 from shoal.frontier.rules.constants import WORKERS_KEPT_SECONDS
 from shoal.frontier.rules.held_lanes import held_by
-from shoal.frontier.rules.hosts import OtherLane
 from shoal.frontier.rules.lanes import Pace
 from shoal.model import HTTP, CrawlState, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
 
 LANES_PER_PAGE = 500
 _TELLING = (b"unknown", b"known", b"dead", b"held")  # what a shard says of a key: the last one tells most
-PER_LANE, PER_OTHER = 17, 9  # values in the answer of `busy`, for a lane and for one of another crawl that it looks at
+PER_LANE = 17  # values in the answer of `busy`
 COUNTERS = ("queued", "delayed", "leased", "done", "dead", "cancelled", "duplicates", "stale", "retried", "lost")
 
 
@@ -331,8 +331,11 @@ def _lane_status(answer: list[Any]) -> tuple[bytes, LaneStatus]:
     """The lane's age and its status."""
     name, waiting, in_flight, interval, cap, starts_in, known, has_rules, age, exits_rest, base, *more = answer
     waits_for_exit, rests_for, why, pace_why, lacks_rules, others = more
-    # By a clock that says 0 now.
+    # All times count from now on.
     pace = Pace(0.0, 0.0, float(rests_for), float(interval), float(base), int(cap))
+    held = held_by(
+        pace, dict(map(decode_other, others)), in_flight=int(in_flight), lacks_rules=lacks_rules == b"1", now=0.0
+    )
     return age, LaneStatus(
         lane=name.decode(),
         waiting=int(waiting),
@@ -348,19 +351,8 @@ def _lane_status(answer: list[Any]) -> tuple[bytes, LaneStatus]:
         rests_for=float(rests_for),
         why=why.decode(errors="replace"),
         pace_why=pace_why.decode(errors="replace"),
-        held=held_by(pace, _others(others), in_flight=int(in_flight), lacks_rules=lacks_rules == b"1", now=0.0),
+        held=held if others else None,
     )
-
-
-def _others(values: list[bytes]) -> dict[str, OtherLane]:
-    """Lanes of other crawls, by a clock that says 0 now; when they have started requests last is not told."""
-    found = {}
-    for start in range(0, len(values), PER_OTHER):
-        crawl, *numbers = values[start : start + PER_OTHER]
-        rests_for, interval, cap, in_flight, opener, turn, wants_for, heeded_for = map(float, numbers)
-        pace = (0.0, rests_for, interval, interval, int(cap), int(in_flight), int(opener))
-        found[crawl.decode()] = OtherLane(*pace, turn, wants_for, heeded_for)
-    return found
 
 
 def _waiting(hits: list[bytes], state: TaskState) -> dict[int, TaskStatus]:

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -14,6 +15,7 @@ from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.layout import SEQUENCES, VERDICTS
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.rules.constants import LONGEST_WHY
+from shoal.frontier.rules.hosts import OtherLane
 from shoal.frontier.rules.limits import decoded
 from shoal.frontier.rules.tasks import bounded_priority
 from shoal.model import DIRECT, HTTP, Crawl, DeadLetter, ExitUse, LaneUpdate, Pool, Render, Task, Visit
@@ -247,6 +249,7 @@ _HELD = struct.Struct(">ddIHHIHHI")
 _DEAD = struct.Struct(">ddIHII")
 _TRIES = struct.Struct(">IHH")
 _LATER = struct.Struct(">dH")
+_OTHER = struct.Struct(">10d")
 
 
 class HeldTask(msgspec.Struct, frozen=True):
@@ -329,6 +332,17 @@ def _number_in(fields: Mapping[bytes, bytes], name: bytes, otherwise: float) -> 
     except ValueError:
         return otherwise
     return value if math.isfinite(value) else otherwise
+
+
+def decode_other(data: bytes) -> tuple[str, OtherLane]:
+    """The crawl and its lane, as `busy` tells of a lane that another crawl shares."""
+    *numbers, turn, wants_until, heeded_until = _OTHER.unpack_from(data)
+    last_start, blocked_until, interval, base_interval, cap, in_flight, opener = numbers
+    crawl = unquote(data[_OTHER.size :].decode())
+    return crawl, OtherLane(
+        last_start, blocked_until, interval, base_interval, int(cap), int(in_flight), int(opener), turn, wants_until,
+        heeded_until,
+    )  # fmt: skip
 
 
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:

@@ -7,9 +7,8 @@
 -- ARGV[6]  a text that the lane's name must have, or ""
 -- Reply    {"ok", rank to go on with, "1" if they come in order: those of a cancelled crawl do not, how many are still to be left
 --          out, "1" when nothing is left to look at; lane, waiting, in flight, interval, cap, starts in, known, has rules ("1"), age
---          (8 bytes), all its exits rest ("1"), base interval, it waits for an exit ("1"), rests for, why, why its own pace, it
---          lacks rules ("1"), what it looks at: for each lane of another crawl the crawl, rests for, interval, cap, in flight,
---          opener, turn, wants for, is heeded for; … for each}
+--          (8 bytes), all its exits rest ("1"), base interval, it waits for an exit ("1"), rests for, why, why its own pace,
+--          "1" if it needs rules, {the same lane of another crawl (see of_others), …}, … for each}
 local MAX_EXAMINED = 10000
 local first, limit, skip, search = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 if is_cancelled then skip = 0 end
@@ -27,23 +26,20 @@ while looked_at < #members and #wanted < limit do
   end
 end
 local is_last = looked_at == #members and #members < examined
-local reply = {'ok', first + looked_at, is_cancelled and '0' or '1', skip, is_last and '1' or '0'}
 
--- Lanes of other crawls that this one looks at, if any.
-local function looked_at_by(lane)
-  local seen = {}
-  if lane.sharing ~= SHARED or lane.waiting == 0 or is_cancelled then return seen end
-  for _, other in ipairs(other_lanes.of(lane.name)) do
-    seen[#seen + 1] = other_lanes.crawl_name(other.prefix)
-    for _, value in ipairs({
-      other.blocked_until - now, other.interval, other.cap, other.in_flight, other.opener, other.turn, other.wants_until - now,
-      other.heeded_until - now,
-    }) do
-      seen[#seen + 1] = format('%.17g', value)
-    end
+-- The lanes of other crawls under this name: last start, blocked until, interval, base interval, cap, in flight, opener, turn, until
+-- when they want a start slot and their limits count (doubles, times from now on), and the crawl as its keys name it.
+local function of_others(lane)
+  local list = {}
+  for i, other in ipairs(lane.sharing == SHARED and other_lanes.of(lane.name) or {}) do
+    list[i] = pack('>dddddddddd', other.last_start - now, other.blocked_until - now, other.interval, other.base_interval, other.cap,
+      other.in_flight, other.opener, other.turn, other.wants_until - now, other.heeded_until - now)
+      .. other_lanes.crawl_name(other.prefix)
   end
-  return seen
+  return list
 end
+
+local reply = {'ok', first + looked_at, is_cancelled and '0' or '1', skip, is_last and '1' or '0'}
 
 local fields = {}
 for i, member in ipairs(wanted) do
@@ -61,7 +57,7 @@ for i, member in ipairs(wanted) do
       do_exits_rest(lane) and '1' or '0', format('%.17g', lane.base_interval),
       math.max(lane.next_start, now) < lane.exits_next and lane.exits_next < NEVER and '1' or '0',
       format('%.17g', math.max(0, lane.blocked_until - now)), lane_rules.shows_why(lane) and whys[2 * i - 1] or '',
-      whys[2 * i] or '', lane_rules.needs_opening(lane) and '1' or '0', looked_at_by(lane),
+      whys[2 * i] or '', lane_rules.needs_opening(lane) and '1' or '0', of_others(lane),
     }) do
       reply[#reply + 1] = value
     end
