@@ -63,7 +63,7 @@ from shoal.testing.servers.redis_server import RedisServer
 class FrontierMachine(RuleBasedStateMachine):
     """Every call goes to both frontiers; their answers and all that can be seen of them must be the same."""
 
-    shares_hosts: ClassVar[bool] = False
+    shares_hosts: ClassVar[bool] = True
     is_sharded: ClassVar[bool] = False
     is_stepped: ClassVar[bool] = False
 
@@ -113,7 +113,7 @@ class FrontierMachine(RuleBasedStateMachine):
 
     def openable(self, crawl: Crawl) -> Crawl:
         """The crawl as it can be compared: each shard begins its generations, and with them epochs, by itself, and
-        chooses among its own exits. One that does not share hosts yet has a pace of its own for each crawl."""
+        chooses among its own exits."""
         if not self.shares_hosts:
             crawl = msgspec.structs.replace(crawl, pace_scope="crawl")
         if not self.is_sharded:
@@ -124,10 +124,10 @@ class FrontierMachine(RuleBasedStateMachine):
     @initialize(ttl=st.sampled_from([0.0, 8.0]))
     def open_crawls(self, ttl: float) -> None:
         self.plain = self.openable(msgspec.structs.replace(OPEN_PLAIN, dedup_ttl=ttl))
-        self.both(lambda frontier: self.opened(frontier, self.plain))
+        self.both(lambda frontier: frontier.open_crawl(self.plain))
         budgets = Budgets(pages=16, per_lane=8, per_shape=4)
         strict = Crawl(id=STRICT, spider="s", interval=1.0, cap=2, needs_rules=True, budgets=budgets)
-        self.both(lambda frontier: self.opened(frontier, self.openable(strict)))
+        self.both(lambda frontier: frontier.open_crawl(self.openable(strict)))
 
     @rule(crawl=crawl_names, batch=st.lists(tasks, min_size=3, max_size=12))
     def put(self, crawl: str, batch: list[Task]) -> None:
@@ -313,7 +313,7 @@ class FrontierMachine(RuleBasedStateMachine):
                 self.both(self.extended)
             case "reopen":
                 again = self.openable(data.draw(changed_crawls))
-                self.both(lambda frontier: self.opened(frontier, again))
+                self.both(lambda frontier: frontier.open_crawl(again))
             case "point":
                 point, holder = point_of(data.draw(st.integers(0, 9))), data.draw(st.sampled_from("fg"))
                 self.both(lambda frontier: frontier.keep_point(crawl, point))
@@ -326,16 +326,7 @@ class FrontierMachine(RuleBasedStateMachine):
                     # A new crawl numbers its leases from the clock on. In the same millisecond it would give tokens of
                     # the deleted crawl's leases again, and shards would give them to other leases than the model.
                     self.clock.advance(0.002)
-                self.both(lambda frontier: self.opened(frontier, self.plain))
-
-    async def opened(self, frontier: Frontier, crawl: Crawl) -> Crawl:
-        return self.without_scope(await frontier.open_crawl(crawl))
-
-    def without_scope(self, crawl: Crawl) -> Crawl:
-        """A frontier that does not share hosts yet does not say so."""
-        if self.shares_hosts:
-            return crawl
-        return msgspec.structs.replace(crawl, pace_scope="host", weight=1.0, searches=False)
+                self.both(lambda frontier: frontier.open_crawl(self.plain))
 
     @invariant()
     def looks_the_same(self) -> None:
@@ -348,8 +339,7 @@ class FrontierMachine(RuleBasedStateMachine):
     async def overview(self, frontier: Frontier) -> list[Any]:
         crawls = await frontier.crawls()
         lanes = [self.comparable(await frontier.lanes(crawl.id)) for crawl in crawls]
-        told = [self.without_scope(crawl) for crawl in crawls]
-        return [told, lanes, [await frontier.progress(crawl.id) for crawl in crawls]]
+        return [crawls, lanes, [await frontier.progress(crawl.id) for crawl in crawls]]
 
     def comparable(self, lanes: list[LaneStatus]) -> list[Any]:
         """The lanes, busiest first. Of lanes of different shards that are as busy, any may be the first."""
@@ -385,14 +375,11 @@ class FrontierMachine(RuleBasedStateMachine):
 
 
 class SqliteMachine(FrontierMachine):
-    shares_hosts = True
-
     async def open(self) -> Frontier:
         return await SqliteFrontier.open(self.folder / "shoal.db", clock=self.clock, steady=self.steady)
 
 
 class RedisMachine(FrontierMachine):
-    shares_hosts = True
     server: ClassVar[RedisServer]
 
     async def open(self) -> Frontier:
