@@ -14,11 +14,10 @@ from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.deletion import delete_crawl, keys_of
 from shoal.frontier.redis.exit_views import check_pools
 from shoal.frontier.redis.layout import LAYOUT_VERSION, UNKNOWN_LAYOUT
-from shoal.frontier.redis.lost_crawl import CRAWLS, LAST_NUMBER
+from shoal.frontier.redis.lost_crawl import CRAWLS, LAST_NUMBER, SHARDS
 from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shard_runner import (
-    SHARDS,
     WRONG_TYPE,
     ShardRunner,
     layout_of,

@@ -10,8 +10,8 @@ from typing import Literal
 from redis.exceptions import ResponseError
 
 from shoal.frontier.redis.layout import LAYOUT_VERSION
-from shoal.frontier.redis.lost_crawl import CRAWLS
-from shoal.frontier.redis.shard_runner import SHARDS, WORKERS, ShardRunner, other_layout
+from shoal.frontier.redis.lost_crawl import CRAWLS, SHARDS
+from shoal.frontier.redis.shard_runner import WORKERS, ShardRunner, other_layout
 from shoal.frontier.redis.shards import former_prefix_of, former_shards_of, prefix_of
 from shoal.frontier.redis.sharing import SHARING
 from shoal.frontier.redis.views import beats, state_of

@@ -12,6 +12,9 @@ from shoal.frontier.redis.shards import prefix_of
 
 CRAWLS = "shoal:crawls"
 LAST_NUMBER = "shoal:crawls:last"
+SHARDS = (
+    "shoal:shards"  # crawl → number of its shards, negative while it is being deleted; only where there are several
+)
 
 
 async def lost_crawl(connections: RedisConnections, crawl: str, *, run_id: str) -> CrawlLost | None:
@@ -21,8 +24,11 @@ async def lost_crawl(connections: RedisConnections, crawl: str, *, run_id: str) 
         # To delete a crawl takes it from the list. The number of the newest crawl stays.
         await any_node.send("SISMEMBER", CRAWLS, crawl)
         await any_node.send("EXISTS", LAST_NUMBER)
-        is_listed, has_number = await any_node.answers()
-    if not is_listed and has_number:
+        await any_node.send("HGET", SHARDS, crawl)
+        await any_node.send("HGET", prefix_of(crawl) + "crawl", "state")
+        is_listed, has_number, shards, state = await any_node.answers()
+    is_being_deleted = state == b"deleting" or (shards or b"").startswith(b"-")
+    if is_being_deleted or (not is_listed and has_number):
         return None
     async with connections.borrow_at(prefix_of(crawl)) as connection:
         why = await _cause(connection, run_id=run_id)

@@ -12,16 +12,13 @@ from shoal.errors import StorageError, UsageError
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.connections import RedisConnections, is_passing
 from shoal.frontier.redis.layout import LAYOUT_VERSION, UNKNOWN_LAYOUT, UNNUMBERED_LAYOUT
-from shoal.frontier.redis.lost_crawl import CRAWLS, lost_crawl
+from shoal.frontier.redis.lost_crawl import CRAWLS, SHARDS, lost_crawl
 from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shards import Shard, former_shards_of, shard_of, shards_of
 from shoal.frontier.rules.dropped_keys import keys_dropped
 from shoal.frontier.rules.unreadable import unreadable_crawl
 
-SHARDS = (
-    "shoal:shards"  # crawl → number of its shards, negative while it is being deleted; only where there are several
-)
 WORKERS = "shoal:{workers}:"
 
 WRONG_TYPE = "WRONGTYPE"  # in the server's answer to a command on a key of another type

@@ -9,8 +9,9 @@
 --            does (doubles), length of why (2 bytes), why the rules' pace is no crawl's, rules
 local KEPT = '>dddddddI2'
 local slot, mine = string.match(P, '^(shoal:{[^}]*}:)(.*):$')
--- slot: what the keys of the slot begin with that belong to no crawl; is_shared: other crawls lie there, too
-host_names = {slot = (slot or P) .. ':', is_shared = slot ~= nil}
+-- slot: what the keys of the slot begin with that belong to no crawl; is_shared: other crawls lie there, too;
+-- mine: this crawl, as keys name it
+host_names = {slot = (slot or P) .. ':', is_shared = slot ~= nil, mine = mine}
 
 -- The prefixes of the other crawls that share a lane of this name.
 function host_names.others(name)

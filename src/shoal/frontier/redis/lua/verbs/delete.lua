@@ -28,6 +28,10 @@ if #page > 0 then
   return '1'
 end
 if remove_key_sets() then return '1' end
+local accounts = is_sharing and call('HGETALL', host_names.slot .. 'accounts') or {}
+for i = 1, #accounts, 2 do
+  if accounts[i + 1] == host_names.mine then call('HDEL', host_names.slot .. 'accounts', accounts[i]) end
+end
 for _, kind in ipairs(kinds) do call('UNLINK', P .. 'ready:' .. kind) end
 for _, name in ipairs(call('HKEYS', P .. 'pools')) do call('UNLINK', P .. 'pool:' .. name) end
 for _, name in ipairs(FIXED_NAMES) do call('UNLINK', P .. name) end

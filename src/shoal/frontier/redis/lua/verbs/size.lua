@@ -1,5 +1,5 @@
--- needs: crawl key_names
--- size: about how many bytes this shard takes. The server measures a bounded number of its keys; the rest is reckoned from those.
+-- needs: crawl key_names host_names
+-- size: about how many bytes this shard takes, with its part of the record of hosts that it shares. The server measures a bounded number of its keys; the rest is reckoned from those.
 --
 -- Reply  {"ok", bytes}
 local MAX_LANES, MAX_SETS = 20, 20
@@ -26,7 +26,7 @@ end
 if sampled > 0 then total = total + beside * call('HLEN', P .. 'lanes') / sampled end
 
 -- Queues by the tasks in them: some have most of the tasks.
-for _, lane in ipairs(call('ZREVRANGE', P .. 'busy', 0, MAX_LANES - 1)) do looked_at[lane] = true end
+for _, member in ipairs(call('ZRANGE', P .. 'busy', 0, MAX_LANES - 1)) do looked_at[string.sub(member, 9)] = true end
 local in_queues, measured = 0, 0
 for lane in pairs(looked_at) do
   local queues = {'q:' .. lane}
@@ -52,4 +52,8 @@ for bucket = 0, buckets - 1, step do
 end
 if sets > 0 then total = total + measured_sets * buckets / sets end
 for number = 1, tonumber(crawl.filters) or 1 do total = total + bytes_of('bloom:' .. number) end
+local hosts = crawl.share and call('HLEN', host_names.slot .. 'hosts') or 0
+if hosts > 0 then
+  total = total + (call('MEMORY', 'USAGE', host_names.slot .. 'hosts') or 0) * math.min(1, call('HLEN', P .. 'lanes') / hosts)
+end
 return {'ok', format('%.0f', total)}
