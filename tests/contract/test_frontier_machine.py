@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine
@@ -63,7 +64,8 @@ from shoal.testing.servers.redis_server import RedisServer
 class FrontierMachine(RuleBasedStateMachine):
     """Every call goes to both frontiers; their answers and all that can be seen of them must be the same."""
 
-    shares_hosts: ClassVar[bool] = False
+    shares_hosts: ClassVar[bool] = True
+    leases_at_once: ClassVar[bool] = True  # for several crawls in one call
     is_sharded: ClassVar[bool] = False
     is_stepped: ClassVar[bool] = False
 
@@ -113,7 +115,7 @@ class FrontierMachine(RuleBasedStateMachine):
 
     def openable(self, crawl: Crawl) -> Crawl:
         """The crawl as it can be compared: each shard begins its generations, and with them epochs, by itself, and
-        chooses among its own exits. One that does not share hosts yet has a pace of its own for each crawl."""
+        chooses among its own exits."""
         if not self.shares_hosts:
             crawl = msgspec.structs.replace(crawl, pace_scope="crawl")
         if not self.is_sharded:
@@ -124,10 +126,10 @@ class FrontierMachine(RuleBasedStateMachine):
     @initialize(ttl=st.sampled_from([0.0, 8.0]))
     def open_crawls(self, ttl: float) -> None:
         self.plain = self.openable(msgspec.structs.replace(OPEN_PLAIN, dedup_ttl=ttl))
-        self.both(lambda frontier: self.opened(frontier, self.plain))
+        self.both(lambda frontier: frontier.open_crawl(self.plain))
         budgets = Budgets(pages=16, per_lane=8, per_shape=4)
         strict = Crawl(id=STRICT, spider="s", interval=1.0, cap=2, needs_rules=True, budgets=budgets)
-        self.both(lambda frontier: self.opened(frontier, self.openable(strict)))
+        self.both(lambda frontier: frontier.open_crawl(self.openable(strict)))
 
     @rule(crawl=crawl_names, batch=st.lists(tasks, min_size=3, max_size=12))
     def put(self, crawl: str, batch: list[Task]) -> None:
@@ -153,19 +155,20 @@ class FrontierMachine(RuleBasedStateMachine):
         landed = data.draw(st.lists(st.sampled_from(self.leases[-12:]), max_size=6)) if self.leases else []
         # Each shard chooses among its own exits.
         offers = () if self.is_sharded else data.draw(st.sampled_from([(), OFFERS[worker]]))
-        batch = self.both(
-            lambda frontier: frontier.lease(
-                crawls,
-                limit,
-                worker=worker,
-                seconds=10.0,
-                horizon=horizon,
-                landed=[self.twin(lease, frontier) for lease in landed],
-                kinds=kinds,
-                offers=offers,
+        for names in self.asked_together(crawls):
+            batch = self.both(
+                lambda frontier, names=names: frontier.lease(
+                    names,
+                    limit,
+                    worker=worker,
+                    seconds=10.0,
+                    horizon=horizon,
+                    landed=[self.twin(lease, frontier) for lease in landed],
+                    kinds=kinds,
+                    offers=offers,
+                )
             )
-        )
-        self.leases += batch.leases
+            self.leases += batch.leases
 
     @rule(data=st.data(), count=st.integers(1, 6))
     def settle(self, data: st.DataObject, count: int) -> None:
@@ -190,9 +193,15 @@ class FrontierMachine(RuleBasedStateMachine):
         for crawl in dict.fromkeys(lease.crawl for lease in chosen):
             wanted = [msgspec.structs.replace(one.task, hastens=True) for one in chosen if one.crawl == crawl]
             self.both(lambda frontier, crawl=crawl, wanted=wanted: frontier.put(crawl, wanted))
-        names = [PLAIN, STRICT]
-        lent = self.both(lambda one: one.lease(names, 6, worker="w1", seconds=10.0, horizon=5.0, kinds=KINDS))
-        self.leases += lent.leases
+        for names in self.asked_together([PLAIN, STRICT]):
+            call = functools.partial(self.lent, names)
+            self.leases += self.both(call).leases
+
+    async def lent(self, names: list[str], frontier: Frontier) -> LeaseBatch:
+        return await frontier.lease(names, 6, worker="w1", seconds=10.0, horizon=5.0, kinds=KINDS)
+
+    def asked_together(self, crawls: list[str]) -> list[list[str]]:
+        return [crawls] if self.leases_at_once else [[crawl] for crawl in crawls]
 
     def placed(self, task: Task) -> Task:
         """A key of several lanes would be known to each of their shards."""
@@ -313,7 +322,7 @@ class FrontierMachine(RuleBasedStateMachine):
                 self.both(self.extended)
             case "reopen":
                 again = self.openable(data.draw(changed_crawls))
-                self.both(lambda frontier: self.opened(frontier, again))
+                self.both(lambda frontier: frontier.open_crawl(again))
             case "point":
                 point, holder = point_of(data.draw(st.integers(0, 9))), data.draw(st.sampled_from("fg"))
                 self.both(lambda frontier: frontier.keep_point(crawl, point))
@@ -326,16 +335,7 @@ class FrontierMachine(RuleBasedStateMachine):
                     # A new crawl numbers its leases from the clock on. In the same millisecond it would give tokens of
                     # the deleted crawl's leases again, and shards would give them to other leases than the model.
                     self.clock.advance(0.002)
-                self.both(lambda frontier: self.opened(frontier, self.plain))
-
-    async def opened(self, frontier: Frontier, crawl: Crawl) -> Crawl:
-        return self.without_scope(await frontier.open_crawl(crawl))
-
-    def without_scope(self, crawl: Crawl) -> Crawl:
-        """A frontier that does not share hosts yet does not say so."""
-        if self.shares_hosts:
-            return crawl
-        return msgspec.structs.replace(crawl, pace_scope="host", weight=1.0, searches=False)
+                self.both(lambda frontier: frontier.open_crawl(self.plain))
 
     @invariant()
     def looks_the_same(self) -> None:
@@ -348,8 +348,7 @@ class FrontierMachine(RuleBasedStateMachine):
     async def overview(self, frontier: Frontier) -> list[Any]:
         crawls = await frontier.crawls()
         lanes = [self.comparable(await frontier.lanes(crawl.id)) for crawl in crawls]
-        told = [self.without_scope(crawl) for crawl in crawls]
-        return [told, lanes, [await frontier.progress(crawl.id) for crawl in crawls]]
+        return [crawls, lanes, [await frontier.progress(crawl.id) for crawl in crawls]]
 
     def comparable(self, lanes: list[LaneStatus]) -> list[Any]:
         """The lanes, busiest first. Of lanes of different shards that are as busy, any may be the first."""
@@ -385,16 +384,14 @@ class FrontierMachine(RuleBasedStateMachine):
 
 
 class SqliteMachine(FrontierMachine):
-    shares_hosts = True
-
     async def open(self) -> Frontier:
         return await SqliteFrontier.open(self.folder / "shoal.db", clock=self.clock, steady=self.steady)
 
 
 class RedisMachine(FrontierMachine):
-    """Crawls share no hosts: a call for several crawls looks at more of their lanes than the model does, and begins with
-    other exits. What is promised of shared hosts is in the contract."""
+    """A call for several crawls looks at more of their lanes than the model does, and begins with other exits."""
 
+    leases_at_once = False
     server: ClassVar[RedisServer]
 
     async def open(self) -> Frontier:
@@ -409,14 +406,18 @@ class SteppedSqliteMachine(SqliteMachine):
 
 
 class SteppedRedisMachine(RedisMachine):
-    """The same on Redis."""
+    """The same on Redis. A crawl sees there how another one's clock was stepped when that one has noticed it."""
 
+    shares_hosts = False
+    leases_at_once = True
     is_stepped = True
 
 
 class ShardsMachine(RedisMachine):
     """Three lanes, each in a shard of its own."""
 
+    shares_hosts = False
+    leases_at_once = True
     is_sharded = True
 
     async def open(self) -> Frontier:

@@ -256,3 +256,28 @@ async def test_a_call_looks_at_a_bounded_number_of_parked_exits(tmp_path: Path) 
     assert put_off == [MAX_PUT_OFF, 696]  # the fourth lane begins with the fourth exit: 700 less three and the last
     assert [lease.exit for lease in batch.leases] == [names[-1]]
     await frontier.close()
+
+
+async def lease_statements(path: Path, *, others: int, host: str) -> list[str]:
+    """What a lease call of a crawl does, beside so many crawls that had a task of this host."""
+    frontier = await SqliteFrontier.open(path, clock=FakeClock())
+    for number in range(others + 1):
+        name = f"crawl-{number}"
+        await frontier.open_crawl(Crawl(id=name, spider="s", interval=0.0, cap=1000))
+        lane = "a.test" if number == others else host
+        await frontier.put(name, [Task(url=f"https://{lane}/{key}", key=key, lane=lane) for key in range(9)])
+        ask = functools.partial(frontier.lease, [name], 1, worker="w", seconds=60.0, horizon=0.0)
+        assert (await ask()).leases
+    statements: list[str] = []
+    frontier._db.set_trace_callback(statements.append)
+    assert (await ask()).leases
+    frontier._db.set_trace_callback(None)
+    await frontier.close()
+    return statements
+
+
+async def test_a_crawl_that_is_alone_on_its_hosts_looks_at_no_other_lane(tmp_path: Path) -> None:
+    alone = await lease_statements(tmp_path / "1.db", others=0, host="")
+    assert len(await lease_statements(tmp_path / "2.db", others=100, host="b.test")) == len(alone)
+    # So it can be seen here.
+    assert len(await lease_statements(tmp_path / "3.db", others=1, host="a.test")) > len(alone)

@@ -62,10 +62,9 @@ class FrontierCase:
     """The fixtures. A subclass says how to open its frontier.
 
     `is_sharded`: each shard counts the requests through exits by itself, so promises about an exit towards all hosts of
-    a crawl do not hold. `shares_hosts`: crawls keep the limits of a host together."""
+    a crawl do not hold."""
 
     is_sharded = False
-    shares_hosts = True
 
     def need_one_shard(self) -> None:
         """Skip where exits are counted per shard."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shoal.frontier.base import Frontier
 from shoal.model import Held, LaneUpdate
 from shoal.testing.clock import FakeClock
@@ -19,11 +17,6 @@ async def held(frontier: Frontier, crawl: str) -> Held | None:
 
 class HeldPromises(FrontierCase):
     """One host, several crawls, and what people see of it."""
-
-    @pytest.fixture(autouse=True)
-    def _need_shared_lanes(self, request: pytest.FixtureRequest) -> None:
-        if not self.shares_hosts and request.function.__name__ in vars(HeldPromises):
-            pytest.skip("this frontier does not share hosts between crawls yet")
 
     async def test_a_lane_that_no_other_crawl_holds_back_says_so(self, frontier: Frontier) -> None:
         await begin(frontier, ONE, interval=9.0)

@@ -63,11 +63,6 @@ def make_pool(*exits: str, **limits: Any) -> Pool:
 class HostPromises(FrontierCase):
     """One host, several crawls."""
 
-    @pytest.fixture(autouse=True)
-    def _need_shared_hosts(self, request: pytest.FixtureRequest) -> None:
-        if not self.shares_hosts and request.function.__name__ in vars(HostPromises):
-            pytest.skip("this frontier does not share hosts between crawls yet")
-
     # Pace.
 
     async def test_starts_of_two_crawls_are_the_longest_interval_apart(
