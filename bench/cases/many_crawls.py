@@ -39,7 +39,8 @@ class Kind(NamedTuple):
 
 
 APART, ALONE, TEN, HUNDRED = Kind(1, "crawl"), Kind(1), Kind(10), Kind(100)
-KINDS = (APART, ALONE, TEN, HUNDRED, Kind(10, has_same_hosts=True), Kind(100, has_same_hosts=True))
+CROWD = Kind(100, has_same_hosts=True)
+KINDS = (APART, ALONE, TEN, HUNDRED, Kind(10, has_same_hosts=True), CROWD)
 
 
 class Sample(NamedTuple):
@@ -115,6 +116,7 @@ def run(plan: Plan) -> Case:
         columns=["frontier", "crawls", "CPU µs per lease", "CPU µs per settle"],
         rows=[[backend, str(kind), *(cost.shown(".1f") for cost in found)] for (backend, kind), found in costs.items()],
         figures=[figure for backend in BACKENDS for figure in _figures(backend, costs)],
+        notes=[_look_note(backend, costs) for backend in BACKENDS],
     )
 
 
@@ -150,6 +152,12 @@ def _figures(backend: str, costs: dict[tuple[str, Kind], list[Spread]]) -> list[
         Figure(what=f"{backend}: {what}", value=round(value, 3), wanted=wanted, sense="at most", unit="times")
         for what, value, wanted in pairs
     ]
+
+
+def _look_note(backend: str, costs: dict[tuple[str, Kind], list[Spread]]) -> str:
+    most = costs[backend, CROWD][0].median - costs[backend, ALONE][0].median
+    each = most / (CROWD.crawls - 1)
+    return f"{backend}: a look at the host costs {each:.1f} µs for each other crawl that has it."
 
 
 def _samples(plan: Plan) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from crawl_commands import Commands, ended
-from exit_crawl import ExitCrawl, pages_of
+from exit_crawl import ExitCrawl, graph, pages_of
 from exit_crawl import site as loopback_site
 
 from shoal import Item, Spider
@@ -26,7 +26,7 @@ from shoal.testing.waiting import eventually
 PAGES = 60
 PASSWORD = "0nly-fra-kn0ws-17"
 HERE = "127.0.0.1"
-WAITING = "wait for the region eu, and no worker offers an exit there: `shoal worker graph.py --exits FILE` does"
+WAITING = " for the region eu, and no worker offers an exit there: `shoal worker graph.py --exits FILE` does"
 SPIDER = """
 from shoal import Item, Spider
 
@@ -119,7 +119,7 @@ async def test_tasks_of_a_region_leave_through_the_machines_that_offer_it_and_wa
     commands: Commands, site: SiteProcess, folder: Path, start_proxy: Callable[..., Tinyproxy]
 ) -> None:
     proxy = start_proxy("127.0.0.4", user="fra", password=PASSWORD)
-    fra = offer(folder, "fra-1", "bind:127.0.0.2", "bind:127.0.0.3", proxy.url, rate="1/s")
+    fra = offer(folder, "fra-1", "bind:127.0.0.2", "bind:127.0.0.3", proxy.url, rate="30/m")
     run, run_log = commands.start("run", "graph.py")
     await eventually(lambda: WAITING in run_log.read_text(), seconds=30)
     assert peers_of(site.hits(), regional=True) == set()
@@ -131,12 +131,18 @@ async def test_tasks_of_a_region_leave_through_the_machines_that_offer_it_and_wa
     await eventually(lambda: WAITING in run_log.read_text()[before:], seconds=30)
     waiting = kinds_of(commands)["http@eu"]
     assert (waiting["waiting"] > 0, waiting["workers"], run.poll()) == (True, 0, None)
-    second, second_log = commands.start("worker", "graph.py", "--exits", offer(folder, "fra-2", "bind:127.0.0.5"))
+    # Many, as the limits of the first machine hold on for a minute.
+    others = {f"127.0.0.{number}" for number in range(100, 120)}
+    more = offer(folder, "fra-2", *(f"bind:{address}" for address in sorted(others)))
+    second, second_log = commands.start("worker", "graph.py", "--exits", more)
     assert await ended(run) == 0
     second.terminate()
     await ended(second)
     hits = site.hits()
-    assert peers_of(hits, regional=True) == {"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"}
+    peers = peers_of(hits, regional=True)
+    assert peers >= {"127.0.0.2", "127.0.0.3", "127.0.0.4"}
+    assert peers & others
+    assert peers <= {"127.0.0.2", "127.0.0.3", "127.0.0.4", *others}
     assert commands.output("status", "graph-1")["progress"]["done"] == PAGES
     # The worker of the run has no exits, so no page of the region was ever its own.
     (ran,) = fetched_by(folder, regional=False) - fetched_by(folder, regional=True)
@@ -177,3 +183,31 @@ async def test_rendered_pages_and_what_they_load_leave_from_the_offered_addresse
         assert pages_of(server.requests).keys() >= {"/0", "/4", "/image-of/0", "/image-of/4"}
         assert {hit.peer for hit in server.requests} == {"127.0.0.2", "127.0.0.3"}
     assert set(await crawl.exits()) == {"region:eu/127.0.0.2@fra-1", "region:eu/127.0.0.3@fra-1"}
+
+
+class Pooled(Spider):
+    """Goes through a pool that shoal.toml has."""
+
+    pool = "ring"
+
+    def parse(self, page: Any) -> Any:
+        yield Item(key=page.url)
+        yield page.follow("a")
+
+
+async def test_a_machine_adds_its_exits_to_a_pool_of_the_crawl(
+    exit_crawl: Callable[..., ExitCrawl],
+    start_proxy: Callable[..., Tinyproxy],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    common = start_proxy("127.0.0.5")
+    (tmp_path / "own.toml").write_text('machine = "fra-1"\n[exits.ring]\nurls = ["bind:127.0.0.2"]\n')
+    monkeypatch.setenv(EXITS_VARIABLE, str(tmp_path / "own.toml"))
+    async with loopback_site(graph(12)) as server:
+        crawl = exit_crawl(Pooled, f"http://127.0.0.1:{server.port}/0")
+        crawl.pool("ring", [common.url], per_exit=2)
+        progress = await crawl.run()
+        assert (progress.done, progress.dead) == (12, 0)
+        assert {hit.peer for hit in server.requests} == {"127.0.0.2", "127.0.0.5"}
+    assert set(await crawl.exits()) == {"ring/127.0.0.2@fra-1", f"ring/127.0.0.5:{common.port}"}

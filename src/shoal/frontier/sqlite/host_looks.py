@@ -57,13 +57,8 @@ class Seen(NamedTuple):
     exits: bytes
 
 
-class Grant(NamedTuple):
-    """A lane that is chosen, and what other crawls leave to it. No limits: none was looked at."""
-
-    ledger: Ledger
-    lane: LaneRow
-    limits: Limits | None
-    turns: int
+# A lane that may lend, with what other crawls leave to it, None if it looked at none, and how many turns it has.
+Grant = tuple[Ledger, LaneRow, Limits | None, int]
 
 
 class Reclaims:
@@ -116,7 +111,7 @@ def look(ledger: Ledger, lane: LaneRow) -> Limits:
 
 
 def lane_needs_opening(ledger: Ledger, lane: LaneRow) -> bool:
-    return bool(ledger.crawl.needs_rules) and lane.rules_until <= ledger.now and not lane.is_stage
+    return lane.rules_until <= ledger.rules_due and not lane.is_stage
 
 
 def is_held_back(grant: Grant, *, latest: float) -> bool:

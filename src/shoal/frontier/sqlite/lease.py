@@ -195,40 +195,46 @@ def _choose(ledgers: Sequence[Ledger], terms: Terms, reclaims: Reclaims) -> tupl
     hold back. While there are some, the next ones are looked at in their place, a few times."""
     held: list[Grant] = []
     for _ in range(MAX_LOOKS):
-        grants = [_grant(ledger, lane, terms, reclaims) for ledger, lane in _waiting_longest(ledgers, terms, held)]
-        looked = [grant for grant in grants if grant.limits is not None]
-        back = [grant for grant in looked if is_held_back(grant, latest=grant.ledger.now + terms.horizon)]
+        lanes = _waiting_longest(ledgers, terms, held)
+        # Nearly all lanes look at no other one.
+        grants: list[Grant] = [
+            _grant(ledger, lane, terms, reclaims)
+            if lane.sharing == SHARED or lane.rules_until <= ledger.rules_due or VIA in lane.name
+            else (ledger, lane, None, terms.limit)
+            for ledger, lane in lanes
+        ]
+        looked = [grant for grant in grants if grant[2] is not None]
+        back = [grant for grant in looked if is_held_back(grant, latest=grant[0].now + terms.horizon)]
         if len(ledgers) > 1:
             # Lanes of the other crawls of this call look at these next.
-            for grant in looked:
-                grant.ledger.write_lanes([grant.lane])
-                write_wishes(grant.ledger.db, [grant.lane])
+            for ledger, lane, _, _ in looked:
+                ledger.write_lanes([lane])
+                write_wishes(ledger.db, [lane])
         if not back:
             break
         held += back
-        away = {grant.lane.id for grant in back}
-        grants = [grant for grant in grants if grant.lane.id not in away]
+        away = {lane.id for _, lane, _, _ in back}
+        grants = [grant for grant in grants if grant[1].id not in away]
     rooms = [_room(grant, terms) for grant in grants]
     return list(zip(grants, share_out(rooms, terms.limit), strict=True)), held
 
 
 def _grant(ledger: Ledger, lane: LaneRow, terms: Terms, reclaims: Reclaims) -> Grant:
-    """What the lane may do. Nearly all lanes look at no other one."""
-    sharing = lane.sharing
-    if sharing == APART or (sharing == ALONE and not lane.has_pool and not lane_needs_opening(ledger, lane)):
-        return Grant(ledger, lane, None, terms.limit)
-    reclaims.reclaim(ledger, lane)
-    if sharing == ALONE and not lane_needs_opening(ledger, lane):
-        return Grant(ledger, lane, None, terms.limit)
+    """What the lane may do, after a look at the lanes of other crawls: if it is shared, for rules, and for accounts
+    that one of them uses."""
+    if lane.sharing != APART:
+        reclaims.reclaim(ledger, lane)
+    if lane.sharing == APART or (lane.sharing == ALONE and not lane_needs_opening(ledger, lane)):
+        return ledger, lane, None, terms.limit
     limits = look(ledger, lane)
     most = turns_left(lane.turn, weight=ledger.crawl.share, limits=limits, horizon=terms.horizon, most=terms.limit)
-    return Grant(ledger, lane, limits, most)
+    return ledger, lane, limits, most
 
 
 def _waiting_longest(ledgers: Sequence[Ledger], terms: Terms, held: Sequence[Grant]) -> list[tuple[Ledger, LaneRow]]:
     """The lanes that may start, longest-waiting first, without those that are held back. Of several crawls' lanes for
     one host the first one: the others are for the next call."""
-    ready, without = [], {grant.lane.id for grant in held}
+    ready, without = [], {lane.id for _, lane, _, _ in held}
     for ledger in ledgers:
         if ledger.crawl.state == CrawlState.RUNNING and ledger.crawl.queued:
             rows = _ready_rows(ledger, terms, limit=terms.limit + len(held))
@@ -239,15 +245,13 @@ def _waiting_longest(ledgers: Sequence[Ledger], terms: Terms, held: Sequence[Gra
     # The ledger writes lanes that look at those of other crawls, lanes that go via a pool, with their exits, and those
     # of a crawl with several kinds; the others are written here, all together.
     lanes = [
-        (ledger, ledger.adopt(row) if _is_adopted(ledger, row) else LaneRow(*row))
+        (
+            ledger,
+            ledger.adopt(row) if row[SHARING] == SHARED or VIA in row[1] or ledger.kinds is not None else LaneRow(*row),
+        )
         for ledger, row in ready[: terms.limit]
     ]
     return one_per_host(lanes) if len(ledgers) > 1 else lanes
-
-
-def _is_adopted(ledger: Ledger, row: tuple[Any, ...]) -> bool:
-    """Whether the ledger writes the lane."""
-    return row[SHARING] == SHARED or VIA in row[1] or ledger.kinds is not None
 
 
 def _ready_rows(ledger: Ledger, terms: Terms, *, limit: int) -> list[tuple[Any, ...]]:
@@ -266,14 +270,14 @@ def _lend_from(
     chosen: Sequence[tuple[Grant, int]], held: Sequence[Grant], terms: Terms, *, db: sqlite3.Connection
 ) -> list[Lease]:
     """So many tasks of each of these lanes as leases, written. Those that are held back lend nothing."""
-    counts = [(grant.lane.id, count) for grant, count in chosen if count and grant.ledger.kinds is None]
+    counts = [(lane.id, count) for (ledger, lane, _, _), count in chosen if count and ledger.kinds is None]
     waiting = next_tasks(db, counts)
     leases: list[Lease] = []
     rows: list[LentRow] = []
     for index, (grant, count) in enumerate(chosen):
         if not count:
             continue
-        ledger, lane = grant.ledger, grant.lane
+        ledger, lane, _, _ = grant
         end = ledger.now + terms.seconds
         tasks = waiting.get(lane.id, [])
         if ledger.kinds is not None:
@@ -293,8 +297,7 @@ def _lend_from(
 def _note_wishes(looked_at: Sequence[Grant], *, is_served: bool, db: sqlite3.Connection) -> None:
     """When the lanes that the call looked at want to start next, written with all else that it changed in those that
     the ledger does not write. `is_served`: the call lent all that the worker asked for."""
-    own: list[LaneRow] = []
-    others: list[LaneRow] = []
+    own, others = list[LaneRow](), list[LaneRow]()
     for ledger, lane, _, _ in looked_at:
         if lane.waiting or (ledger.kinds is not None and ledger.kinds.waiting(lane.id)):
             due = max(ledger.now, lane.next_start)
@@ -375,7 +378,9 @@ def _lease(grant: Grant, row: TaskRow, *, opens_lane: bool, exits: LaneExits | N
     """Lend one task in the next slot of the lane and of an exit; None when no exit has a slot in time. A lease that
     opens its lane has the lane's own pace, by which it judges the one that the rules ask for."""
     ledger, lane, limits, _ = grant
-    interval, base_interval = (lane.interval, lane.base_interval) if limits is None else limits[:2]
+    interval, base_interval = lane.interval, lane.base_interval
+    if limits is not None and not opens_lane:
+        interval, base_interval = limits.interval, limits.base_interval
     now, crawl = ledger.now, ledger.crawl
     _, _, attempts, losses, free_retries, payload = row
     token = next_token(crawl.last_token, now=now)
@@ -394,15 +399,15 @@ def _lease(grant: Grant, row: TaskRow, *, opens_lane: bool, exits: LaneExits | N
         free_retries=free_retries,
         exit=exit_name,
         wait=start - now,
-        interval=lane.interval if opens_lane else interval,
-        base_interval=lane.base_interval if opens_lane else base_interval,
+        interval=interval,
+        base_interval=base_interval,
         exit_interval=exit_interval,
         opens_lane=opens_lane,
         rules_version=lane.rules_version if lane.rules_until > now else 0,
         session_version=session_version,
         alone=is_suspect(losses),
     )
-    lane.start(start, now=now, interval=interval)
+    lane.start(start, now=now, interval=interval if limits is None else limits.interval)
     lane.turn += ledger.turn
     return lease
 

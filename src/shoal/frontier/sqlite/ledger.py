@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -82,6 +83,8 @@ class Ledger:
         self.other_exits: dict[int, OtherExits] = {}
         # None: all tasks of the crawl are of the kind http, as in most crawls.
         self.kinds = KindQueues(db, crawl.id, crawl.kinds) if crawl.kinds else None
+        # Lanes whose rules are valid no longer than this need new ones.
+        self.rules_due = self.now if crawl.needs_rules else -math.inf
         # What one start counts among the turns at a host that crawls share.
         self.turn = 1.0 / crawl.share
 
