@@ -392,7 +392,9 @@ class SqliteMachine(FrontierMachine):
 
 
 class RedisMachine(FrontierMachine):
-    shares_hosts = True
+    """Crawls share no hosts: a call for several crawls looks at more of their lanes than the model does, and begins with
+    other exits. What is promised of shared hosts is in the contract."""
+
     server: ClassVar[RedisServer]
 
     async def open(self) -> Frontier:
@@ -407,9 +409,8 @@ class SteppedSqliteMachine(SqliteMachine):
 
 
 class SteppedRedisMachine(RedisMachine):
-    """The same on Redis. A crawl sees there how another one's clock was stepped when that one has noticed it."""
+    """The same on Redis."""
 
-    shares_hosts = False
     is_stepped = True
 
 
