@@ -164,7 +164,7 @@ async def test_a_death_blames_no_page_of_another_crawl_whose_lease_has_the_same_
     frontier = MemoryFrontier(clock=FakeClock())
     lent: dict[str, Lease] = {}
     for name in ("killer", "neighbour"):
-        await frontier.open_crawl(Crawl(id=name, spider="s"))
+        await frontier.open_crawl(Crawl(id=name, spider="s", pace_scope="crawl"))
         await frontier.put(name, [Task(url="https://a.test/", key=1, lane="a.test")])
         (lent[name],) = (await frontier.lease([name], 1, worker=name, seconds=60.0, horizon=0.0)).leases
     assert lent["killer"].token == lent["neighbour"].token
