@@ -380,6 +380,10 @@ class SqliteMachine(FrontierMachine):
 
 
 class RedisMachine(FrontierMachine):
+    """Crawls share no hosts: a call for several crawls looks at more of their lanes than the model does, and begins with
+    other exits. What is promised of shared hosts is in the contract."""
+
+    shares_hosts = False
     server: ClassVar[RedisServer]
 
     async def open(self) -> Frontier:
@@ -394,9 +398,8 @@ class SteppedSqliteMachine(SqliteMachine):
 
 
 class SteppedRedisMachine(RedisMachine):
-    """The same on Redis. A crawl sees there how another one's clock was stepped when that one has noticed it."""
+    """The same on Redis."""
 
-    shares_hosts = False
     is_stepped = True
 
 

@@ -87,6 +87,14 @@ def test_a_name_that_a_part_does_not_give_stays_inside(tmp_path: Path, server: R
     assert global_names(server, folder.script("go").text) == {"secret"}
 
 
+def test_a_lazy_part_is_run_once_and_only_when_a_name_of_it_is_looked_up(tmp_path: Path, server: RedisServer) -> None:
+    part = "-- gives: a\n-- lazy\na = {x = redis.call('INCR', KEYS[1])}\nfunction a.twice() return 2 * a.x end\n"
+    unused = write(tmp_path, go="-- needs: a\nreturn 'nothing'\n", a=part).script("go")
+    assert (server.call("EVAL", unused.text, 1, "runs"), server.call("GET", "runs")) == (b"nothing", None)
+    used = write(tmp_path, go="-- needs: a\nreturn {a.twice(), a.x, a.twice()}\n", a=part).script("go")
+    assert (server.call("EVAL", used.text, 1, "runs"), server.call("GET", "runs")) == ([2, 1, 2], b"1")
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_uses_only_names_that_its_needs_define(server: RedisServer, verb: str) -> None:
     assert global_names(server, FOLDER.script(verb).text) <= GIVEN
