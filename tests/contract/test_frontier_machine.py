@@ -380,8 +380,8 @@ class SqliteMachine(FrontierMachine):
 
 
 class RedisMachine(FrontierMachine):
-    """Crawls share no hosts: a call for several crawls looks at more of their lanes than the model does, and begins with
-    other exits. What is promised of shared hosts is in the contract."""
+    """Crawls share no hosts: a call for several crawls looks at more of their lanes than the model does, and begins
+    with other exits. What is promised of shared hosts is in the contract."""
 
     shares_hosts = False
     server: ClassVar[RedisServer]
