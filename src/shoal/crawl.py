@@ -69,19 +69,8 @@ from shoal.processes.worker import Worker
 from shoal.processes.worker_parts import Shared, WorkerParts
 from shoal.processes.writer import rule_of
 from shoal.results.retention import Retention
-from shoal.settings import (
-    ARCHIVE_VARIABLE,
-    CONFIG_FILE,
-    FRONTIER_VARIABLE,
-    PIPE_VARIABLE,
-    STORE_VARIABLE,
-    Resolved,
-    Settings,
-    environment_layer,
-    file_layer,
-    refuse_near_misses,
-    resolve,
-)
+from shoal.setting_layers import Resolved, environment_layer, file_layer, refuse_near_misses, resolve
+from shoal.settings import ARCHIVE_VARIABLE, CONFIG_FILE, FRONTIER_VARIABLE, PIPE_VARIABLE, STORE_VARIABLE, Settings
 from shoal.spider import Spider, own_attributes
 from shoal.store.base import Store
 from shoal.urls import UrlRules

@@ -9,7 +9,8 @@ import pytest
 
 from docs_pages import ROOT
 from shoal.cli.main import COMMANDS, shoal
-from shoal.settings import NO_SETTINGS, PLACE_VARIABLES
+from shoal.setting_layers import NO_SETTINGS
+from shoal.settings import PLACE_VARIABLES
 from shoal.variables import VARIABLES
 
 # Attacks what it is given: never what a fleet's variables name.

@@ -9,7 +9,7 @@ from shoal.errors import SettingError
 from shoal.exits.configuration import PoolSpec, exits_by_name, load_pools
 from shoal.fetch.exit_config import ExitConfig, secrets_of
 from shoal.secrecy import visible_origin
-from shoal.settings import file_layer
+from shoal.setting_layers import file_layer
 
 SECRET = "s3cret"
 FULL = """

@@ -13,8 +13,9 @@ import pytest
 from shoal.errors import SettingError
 from shoal.model import Crawl, CrawlState, Limit, Progress
 from shoal.policy.stop_limits import limits_of, raised, reached_by
+from shoal.setting_layers import resolve
 from shoal.setting_values import deadline_at, parse_deadline
-from shoal.settings import Settings, resolve
+from shoal.settings import Settings
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

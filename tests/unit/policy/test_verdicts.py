@@ -18,8 +18,9 @@ from shoal.policy.verdicts import (
     shown_failures,
     stopped_by,
 )
+from shoal.setting_layers import resolve
 from shoal.setting_values import parse_max_failures
-from shoal.settings import Settings, resolve
+from shoal.settings import Settings
 
 BY_DEFAULT = Settings().max_failures
 

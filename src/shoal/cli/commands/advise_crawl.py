@@ -91,8 +91,9 @@ def _machines(crawl: Crawl) -> list[MachineSize]:
     """The sizes of machines in shoal.toml or the environment of this folder, else those that the crawl began with:
     prices change, and a crawl is not begun anew for that."""
     from shoal.processes.utilisation import settings_of
+    from shoal.setting_layers import environment_layer, file_layer, resolve
     from shoal.setting_values import parse_machines
-    from shoal.settings import CONFIG_FILE, environment_layer, file_layer, resolve
+    from shoal.settings import CONFIG_FILE
 
     here = resolve([file_layer(Path(CONFIG_FILE)), environment_layer()])
     is_told = here.origins["machines"] != "default"

@@ -16,7 +16,8 @@ import click
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_with, log_options, pipe_option, place_options, sink_option
 from shoal.errors import UsageError
-from shoal.settings import CONFIG_FILE, READER_VARIABLE, TOKEN_VARIABLE, file_layer, resolve
+from shoal.setting_layers import file_layer, resolve
+from shoal.settings import CONFIG_FILE, READER_VARIABLE, TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from shoal.processes.opening import Places

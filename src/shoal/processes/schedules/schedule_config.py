@@ -13,8 +13,8 @@ import msgspec
 from shoal.errors import SettingError
 from shoal.near_names import did_you_mean
 from shoal.processes.schedules.due_times import Timing, check_cron, check_timezone
+from shoal.setting_layers import resolve
 from shoal.setting_values import parse_duration
-from shoal.settings import resolve
 
 SCHEDULES: Final = "schedules"
 ENCODING: Final = "utf-8-sig"  # Windows editors begin a file with a byte order mark
