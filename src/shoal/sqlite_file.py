@@ -221,11 +221,18 @@ def update_rows(connection: sqlite3.Connection, update: str, rows: Sequence[tupl
     for start in range(0, len(rows), STATEMENT_ROWS):
         part = rows[start : start + STATEMENT_ROWS]
         columns = len(part[0])
-        # Filled up to a power of two with rows that match nothing: so a few prepared statements serve every size.
-        size = 1 << (len(part) - 1).bit_length()
+        # Filled up with rows that match nothing: so a few prepared statements serve every size.
+        size = filled_size(len(part))
         values = (*first, *chain.from_iterable(part), *(None,) * (columns * (size - len(part))))
         changed += connection.execute(update_of(update, size, columns), values).rowcount
     return changed
+
+
+@cache
+def filled_size(rows: int) -> int:
+    """How many rows a statement for so many has: a power of two, or three quarters of one."""
+    power = 1 << (rows - 1).bit_length()
+    return power * 3 // 4 if rows <= power * 3 // 4 else power
 
 
 @cache

@@ -239,9 +239,10 @@ def _waiting_longest(ledgers: Sequence[Ledger], terms: Terms, held: Sequence[Gra
         if ledger.crawl.state == CrawlState.RUNNING and ledger.crawl.queued:
             rows = _ready_rows(ledger, terms, limit=terms.limit + len(held))
             ready += [(ledger, row) for row in rows if row[0] not in without]
-    # Each crawl has a time of its own.
-    start, exits = READY_AT
-    ready.sort(key=lambda entry: (max(entry[1][start], entry[1][exits]) - entry[0].crawl.clock_shift, entry[1][0]))
+    if len(ledgers) > 1 or any(ledger.kinds is not None for ledger in ledgers):
+        # Each crawl has a time of its own, and each kind a list.
+        start, exits = READY_AT
+        ready.sort(key=lambda entry: (max(entry[1][start], entry[1][exits]) - entry[0].crawl.clock_shift, entry[1][0]))
     # The ledger writes lanes that look at those of other crawls, lanes that go via a pool, with their exits, and those
     # of a crawl with several kinds; the others are written here, all together.
     lanes = [
@@ -299,8 +300,9 @@ def _note_wishes(looked_at: Sequence[Grant], *, is_served: bool, db: sqlite3.Con
     the ledger does not write. `is_served`: the call lent all that the worker asked for."""
     own, others = list[LaneRow](), list[LaneRow]()
     for ledger, lane, _, _ in looked_at:
+        now, due = ledger.now, lane.next_start
         if lane.waiting or (ledger.kinds is not None and ledger.kinds.waiting(lane.id)):
-            due = max(ledger.now, lane.next_start)
+            due = due if due > now else now
             lane.wish = -due if is_served else due
         else:
             lane.wish = 0.0

@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.frontier.sqlite.frontier_rows import LaneRow
 from shoal.model import Lease
-from shoal.sqlite_file import STATEMENT_ROWS, update_rows
+from shoal.sqlite_file import STATEMENT_ROWS, filled_size, update_rows
 
 TaskRow = tuple[int, int, int, int, int, bytes]
 LentRow = tuple[int, float, int, str]
@@ -66,8 +66,8 @@ def next_tasks(db: sqlite3.Connection, wanted: Sequence[tuple[int, int]]) -> dic
     found: dict[int, list[TaskRow]] = {}
     for start in range(0, len(wanted), STATEMENT_ROWS):
         part = wanted[start : start + STATEMENT_ROWS]
-        # Filled up to a power of two with lanes of no tasks: so a few prepared statements serve every size.
-        size = 1 << (len(part) - 1).bit_length()
+        # Filled up with lanes of no tasks: so a few prepared statements serve every size.
+        size = filled_size(len(part))
         values = (*chain.from_iterable(part), *(None, 0) * (size - len(part)))
         for row in db.execute(tasks_select(size), values).fetchall():
             found.setdefault(row[0], []).append(row)
