@@ -373,7 +373,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retention_archive: Annotated[
         str,
         _help(
-            "the archive (a folder, s3://bucket/prefix, gs://…, az://…) to which old weeks of the fetch log are moved"
+            "the archive (a folder, or a URL such as s3://bucket/prefix) to which old weeks of the fetch log are moved"
             " as Parquet, instead of being dropped"
         ),
     ] = ""

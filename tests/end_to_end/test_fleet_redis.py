@@ -169,7 +169,7 @@ def test_crawls_on_one_server_do_not_see_each_other_and_a_deleted_one_leaves_no_
     # Slow: it must not be over when the other one is, and `--fresh` deletes only what is unfinished.
     first = fleet.start("run", fleet.spider(rate="10/s"))
     fleet.wait_for_pages(5)
-    fleet.shoal("run", fleet.spider(name="Other"))
+    fleet.shoal("run", fleet.spider(name="Other", pace_scope="crawl"))
     other = fleet.wait_for(lambda progress: progress.is_finished, crawl="other-1")
     assert (other.done, other.duplicates > 0) == (PAGES, True)
     assert fleet.progress().known <= PAGES

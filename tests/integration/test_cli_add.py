@@ -173,6 +173,8 @@ def test_lines_are_added_as_they_come(books: Folder, site: SiteProcess) -> None:
             adding.stdin.flush()
             wait_until(lambda number=number: waiting(books) == number, otherwise="a line is held back")
         adding.send_signal(signal.SIGINT)
+        # Its input ends after it: lines that come to their end are no interruption.
+        wait_until(lambda: adding.poll() is not None, otherwise="Ctrl-C does not end it")
         _, err = adding.communicate(timeout=60)
     assert adding.returncode == 130
     assert "interrupted; so far books-1: 2 new, 0 known already: the same command adds the rest" in err

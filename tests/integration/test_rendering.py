@@ -424,7 +424,10 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 async def test_pages_are_rendered_where_nothing_in_tmp_may_be_executed(site: Site) -> None:
     """As in a container, whose /tmp is mounted so."""
-    mount = "mount -t tmpfs -o noexec,nosuid,nodev tmpfs /tmp"
+    # The project may lie in /tmp itself, and must be seen there.
+    root = shlex.quote(str(Path(__file__).parents[2]))
+    mount = f"mount --bind {root} /mnt && mount -t tmpfs -o noexec,nosuid,nodev tmpfs /tmp"
+    mount += f" && mkdir -p {root} && mount --bind /mnt {root}"
     words = [sys.executable, "-c", RENDERS, site.url("/plain"), find_program("chromium")]
     script = f"{mount} && TMPDIR=/tmp exec {shlex.join(words)}"
     process = await asyncio.create_subprocess_exec(
