@@ -459,6 +459,16 @@ WANTING = (990.0, 0.0, 0.5, 0.5, 0, 0, 0, 4.0, 1001.0, 1060.0)
 RESTING = (900.0, 1020.0, 5.0, 5.0, 2, 0, 0, 3.0, 0.0, 0.0)
 OPENING = (1000.0, 0.0, 1.0, 1.0, 8, 1, 77, 6.0, 1000.0, 1000.0)
 
+# a lane, the state of its crawl → the lane as others see it
+LANE_IN_STATE = [
+    ((WANTING, "running"), WANTING),
+    ((WANTING, "paused"), WANTING),
+    ((WANTING, "finished"), (*WANTING[:8], 0.0, 0.0)),
+    ((OPENING, "cancelled"), (*OPENING[:8], 0.0, 0.0)),
+    ((OPENING, "stopped"), (*OPENING[:8], 0.0, 0.0)),
+    ((OPENING, "deleting"), (*OPENING[:5], 0, 0, 6.0, 0.0, 0.0)),
+]
+
 # name, whether its crawl shares nothing → how a new lane stands to those of other crawls
 FIRST_SHARING = [
     (("a.test", False), 0),
@@ -524,7 +534,7 @@ TURNS_LEFT = [
 
 # tasks waiting, due, whether the call lent all that was asked for → wants until, heeded until
 WANTS = [
-    ((0, 5000.0, False), (0.0, 0.0)),
+    ((0, 5000.0, False), (1000.0, 5060.0)),
     ((2, 990.0, False), (1002.0, 1060.0)),
     ((2, 1010.0, False), (1012.0, 1070.0)),
     ((2, 1010.0, True), (1000.0, 1070.0)),

@@ -313,6 +313,11 @@ def test_the_strictest_limits_of_all_crawls_hold(given: Any, expected: Any) -> N
     assert hosts.limits_of(interval, base_interval, cap, lanes_of_others, now=NOW) == expected
 
 
+@pytest.mark.parametrize(("given", "expected"), rule_cases.LANE_IN_STATE)
+def test_a_crawl_that_has_ended_limits_others_only_by_what_it_has_in_flight(given: Any, expected: Any) -> None:
+    assert hosts.lane_in_state(OtherLane(*given[0]), given[1]) == OtherLane(*expected)
+
+
 @pytest.mark.parametrize(("given", "expected"), rule_cases.MATTERS)
 def test_a_lane_looks_at_those_that_do_something(given: Any, expected: bool) -> None:
     assert hosts.matters(OtherLane(*given[0]), given[1], now=NOW) is expected

@@ -179,6 +179,10 @@ DRIVERS = {
     "FIRST_SHARING": ("host_rules", "return host_rules.first_sharing(a, b)"),
     "IN_TIME_OF": ("host_rules", "return host_rules.in_time_of(a, b, c)"),
     "LIMITS_OF": ("host_rules", "return limits_as_values(host_rules.limits_of(a, b, c, others_of(d)))"),
+    "LANE_IN_STATE": (
+        "host_rules",
+        "local other = other_of(a) host_rules.lane_in_state(other, b) return unpack(values_of(other, unpack(OTHER)))",
+    ),
     "MATTERS": ("host_rules", "return host_rules.matters(other_of(a), b)"),
     "TURN_AT_RETURN": ("host_rules", "return host_rules.turn_at_return(a, b, c)"),
     "TURNS_LEFT": (

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from shoal.frontier.rules.constants import FAR_SECONDS, HEEDED_SECONDS, WANTS_SECONDS
-from shoal.model import STAGE
+from shoal.model import STAGE, CrawlState
 
 # How a lane stands to those of other crawls.
 APART: Final = -1  # neither looks at others nor is looked at: its crawl's pace is its own, or it is a stage
 ALONE: Final = 0  # no lane of another crawl matters now; of the lanes of one name at most one is alone
 SHARED: Final = 1  # looks at the others before it starts a request
+
+DELETING: Final = "deleting"  # the state of a crawl whose rows are being removed
+_ENDED: Final = frozenset({CrawlState.FINISHED, CrawlState.CANCELLED, CrawlState.STOPPED})
 
 
 class OtherLane(NamedTuple):
@@ -59,6 +62,14 @@ def first_sharing(name: str, *, is_apart: bool) -> int:
 def in_time_of(at: float, *, shift: float, own_shift: float) -> float:
     """A time of another crawl in the time of the crawl that looks: each is the frontier's clock plus a shift."""
     return at if shift == own_shift else at - shift + own_shift
+
+
+def lane_in_state(other: OtherLane, state: str) -> OtherLane:
+    """What the lane is to other crawls while its own crawl is in this state. One that has ended wants nothing, and its
+    limits count only for what it still has in flight; one that is being deleted has nothing there."""
+    if state == DELETING:
+        return other._replace(in_flight=0, opener=0, wants_until=0.0, heeded_until=0.0)
+    return other._replace(wants_until=0.0, heeded_until=0.0) if state in _ENDED else other
 
 
 def limits_of(interval: float, base_interval: float, cap: int, others: Sequence[OtherLane], *, now: float) -> Limits:
@@ -121,8 +132,7 @@ def turns_left(turn: float, *, weight: float, limits: Limits, horizon: float, mo
 
 def wants(waiting: int, due: float, *, is_served: bool, now: float) -> tuple[float, float]:
     """Until when a lane wants a start slot and its limits count, after a call that looked at it. `is_served`: the call
-    lent all that the worker asked for. `due`: when the lane may start next."""
-    if not waiting:
-        return 0.0, 0.0
+    lent all that the worker asked for. `due`: when the lane may start next. The limits of a lane that has got empty
+    count as well: the pages that its crawl has just fetched may lead back there."""
     later = max(now, due)
-    return (now if is_served else later + WANTS_SECONDS), later + HEEDED_SECONDS
+    return (later + WANTS_SECONDS if waiting and not is_served else now), later + HEEDED_SECONDS

@@ -13,11 +13,13 @@ from shoal.frontier.rules.held_lanes import held_by
 from shoal.frontier.rules.hosts import (
     ALONE,
     APART,
+    DELETING,
     SHARED,
     Limits,
     OtherLane,
     in_time_of,
     is_heeded,
+    lane_in_state,
     limits_of,
     matters,
     turn_at_return,
@@ -32,9 +34,8 @@ from shoal.frontier.sqlite.pool_exits import NO_POOL, read_pools
 from shoal.frontier.sqlite.roster import decode
 from shoal.model import VIA, Held, LaneUpdate
 
-# A crawl that is being deleted has nothing in flight any more, and wants nothing.
 OTHERS = (
-    "SELECT lane.id, crawl.id, crawl.name, crawl.clock_shift, crawl.state = 'deleting', last_start, blocked_until,"
+    "SELECT lane.id, crawl.id, crawl.name, crawl.clock_shift, crawl.state, last_start, blocked_until,"
     " lane.interval, base_interval, lane.cap, in_flight, opener, turn, wish, sharing, rules_until,"
     " exits FROM lane JOIN crawl ON crawl.id = lane.crawl WHERE lane.name = ? AND sharing >= 0 AND lane.crawl <> ?"
     " ORDER BY lane.id"
@@ -220,14 +221,12 @@ def _own(at: float, ledger: Ledger) -> float:
 
 
 def _seen(row: tuple[Any, ...], *, own_shift: float) -> Seen:
-    lane, crawl, crawl_name, shift, is_gone, last_start, blocked_until, *pace = row
+    lane, crawl, crawl_name, shift, state, last_start, blocked_until, *pace = row
     interval, base_interval, cap, in_flight, opener, turn, wish, sharing, rules_until, exits = pace
 
     def own(at: float) -> float:
         return in_time_of(at, shift=shift, own_shift=own_shift)
 
-    if is_gone:
-        in_flight, opener, wish, exits = 0, 0, 0.0, b""
     other = OtherLane(
         last_start=own(last_start),
         blocked_until=own(blocked_until),
@@ -240,7 +239,8 @@ def _seen(row: tuple[Any, ...], *, own_shift: float) -> Seen:
         wants_until=own(wish + WANTS_SECONDS) if wish > 0 else 0.0,
         heeded_until=own(abs(wish) + HEEDED_SECONDS) if wish else 0.0,
     )
-    return Seen(lane, crawl, crawl_name, shift, other, sharing, own(rules_until), exits)
+    seen = lane_in_state(other, state)
+    return Seen(lane, crawl, crawl_name, shift, seen, sharing, own(rules_until), b"" if state == DELETING else exits)
 
 
 def held(ledger: Ledger, lane: LaneRow) -> Held | None:

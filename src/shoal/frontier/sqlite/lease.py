@@ -301,11 +301,9 @@ def _note_wishes(looked_at: Sequence[Grant], *, is_served: bool, db: sqlite3.Con
     own, others = list[LaneRow](), list[LaneRow]()
     for ledger, lane, _, _ in looked_at:
         now, due = ledger.now, lane.next_start
-        if lane.waiting or (ledger.kinds is not None and ledger.kinds.waiting(lane.id)):
-            due = due if due > now else now
-            lane.wish = -due if is_served else due
-        else:
-            lane.wish = 0.0
+        due = due if due > now else now
+        has_waiting = lane.waiting or (ledger.kinds is not None and ledger.kinds.waiting(lane.id))
+        lane.wish = due if has_waiting and not is_served else -due
         (others if ledger.has(lane) else own).append(lane)
     write_lanes(db, own)
     write_wishes(db, others)

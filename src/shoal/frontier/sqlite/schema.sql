@@ -134,7 +134,7 @@ CREATE INDEX task_dead ON task (crawl, at) WHERE state = 3;
 -- sharing: how it stands to lanes of other crawls with this name. -1: apart, neither looks nor is looked at. 0: alone, no other one
 -- matters now, so it looks at none; of the lanes of one name at most one is alone. 1: shared, looks before it starts a request.
 -- turn: its starts, each divided by crawl.share. wish: when it wanted to start next, as of the last lease call that looked at it;
--- below zero if that call got all it asked for, zero if no task waits. It says until when it wants a start slot and its limits count.
+-- below zero if that call got all it asked for, or no task waits. It says until when it wants a start slot and its limits count.
 CREATE TABLE lane (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     crawl INTEGER NOT NULL,

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 from shoal.frontier.rules.constants import HEEDED_SECONDS, LOOK_AGAIN_SECONDS, MAX_RECLAIMED
 from shoal.frontier.rules.held_lanes import held_by
-from shoal.frontier.rules.hosts import Limits, OtherLane, in_time_of, is_heeded, limits_of, turn_at_return
+from shoal.frontier.rules.hosts import (
+    Limits,
+    OtherLane,
+    in_time_of,
+    is_heeded,
+    lane_in_state,
+    limits_of,
+    turn_at_return,
+)
 from shoal.frontier.rules.lanes import Pace, needs_opening
 from shoal.model import STAGE, Held, LaneUpdate, TaskState
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane
@@ -226,7 +234,7 @@ def _seen(one: ModelCrawl, other: ModelCrawl, lane: ModelLane) -> OtherLane:
     def own(at: float) -> float:
         return in_time_of(at, shift=other.clock_shift, own_shift=one.clock_shift)
 
-    return OtherLane(
+    seen = OtherLane(
         last_start=own(lane.last_start),
         blocked_until=own(lane.blocked_until),
         interval=lane.interval,
@@ -238,3 +246,4 @@ def _seen(one: ModelCrawl, other: ModelCrawl, lane: ModelLane) -> OtherLane:
         wants_until=own(lane.wants_until),
         heeded_until=own(lane.heeded_until),
     )
+    return lane_in_state(seen, other.state)

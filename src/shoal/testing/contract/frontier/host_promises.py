@@ -12,12 +12,27 @@ import pytest
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import HEEDED_SECONDS, LEARNT_SECONDS, LOOK_AGAIN_SECONDS, WANTS_SECONDS
 from shoal.frontier.rules.priorities import effective_weight
-from shoal.model import Crawl, Done, ExitUse, Handed, LaneUpdate, Lease, LeaseBatch, Pool, Released, stage_lane
+from shoal.model import (
+    Crawl,
+    CrawlState,
+    Done,
+    ExitUse,
+    Handed,
+    LaneUpdate,
+    Lease,
+    LeaseBatch,
+    Pool,
+    Released,
+    Retry,
+    stage_lane,
+)
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import LEASE_SECONDS, FrontierCase, keys, make_task
 
 ONE, TWO = "one", "two"
 VIA_POOL = "a.test via pool"
+# More than one step of a deletion removes.
+LANES_OF_SEVERAL_STEPS = 600
 ALLOW = LaneUpdate(rules=b"allow", rules_seconds=500.0)
 
 
@@ -144,6 +159,42 @@ class HostPromises(FrontierCase):
         clock.advance(10.0 + HEEDED_SECONDS - 0.1)
         assert [lease.interval for lease in (await ask(frontier, TWO)).leases] == [10.0]
         clock.advance(10.0)
+        assert [lease.interval for lease in (await ask(frontier, TWO)).leases] == [1.0]
+
+    @pytest.mark.parametrize("is_landed", [False, True])
+    async def test_limits_count_while_a_crawl_that_goes_on_has_nothing_waiting(
+        self, frontier: Frontier, clock: FakeClock, is_landed: bool
+    ) -> None:
+        """Its last page is at its handler, and may lead to others there."""
+        await begin(frontier, ONE, interval=10.0, tasks=1)
+        await begin(frontier, TWO, interval=1.0)
+        (lease,) = (await ask(frontier, ONE)).leases
+        if is_landed:
+            await ask(frontier, ONE, 0, landed=[lease])
+        else:
+            await frontier.settle([Retry(lease=lease, delay=500.0, reason="http: 503")])
+        for _ in range(5):
+            clock.advance(10.0)
+            assert [lease.interval for lease in (await ask(frontier, TWO)).leases] == [10.0]
+            clock.advance(1.0)
+            assert (await ask(frontier, TWO)).leases == []
+        clock.advance(HEEDED_SECONDS)
+        assert [lease.interval for lease in (await ask(frontier, TWO)).leases] == [1.0]
+
+    @pytest.mark.parametrize("state", [CrawlState.FINISHED, CrawlState.CANCELLED])
+    async def test_a_crawl_that_has_ended_limits_nobody_by_what_it_has_done(
+        self, frontier: Frontier, clock: FakeClock, state: CrawlState
+    ) -> None:
+        await begin(frontier, ONE, interval=10.0, cap=1, tasks=1)
+        await begin(frontier, TWO, interval=1.0)
+        (lease,) = (await ask(frontier, ONE)).leases
+        if state == CrawlState.CANCELLED:
+            await frontier.set_state(ONE, state)
+            clock.advance(9.9)
+            assert (await ask(frontier, TWO)).leases == []
+        await frontier.settle([Done(lease=lease)])
+        assert (await ask(frontier, ONE)).finished == (ONE,)
+        clock.advance(1.0)
         assert [lease.interval for lease in (await ask(frontier, TWO)).leases] == [1.0]
 
     async def test_a_cap_of_zero_stops_only_the_crawl_that_has_it(self, frontier: Frontier) -> None:
@@ -396,6 +447,18 @@ class HostPromises(FrontierCase):
         assert (await ask(frontier, TWO)).leases == []
         clock.advance(0.1)
         assert len((await ask(frontier, TWO)).leases) == 1
+
+    async def test_a_crawl_that_is_deleted_in_part_holds_nothing(self, frontier: Frontier, clock: FakeClock) -> None:
+        self.need_one_shard()
+        lanes = [VIA_POOL, *(f"{number}.test" for number in range(LANES_OF_SEVERAL_STEPS))]
+        pools = (make_pool("anna", exclusive=True),)
+        for name in (ONE, TWO):
+            await begin(frontier, name, *lanes, cap=1, tasks=1, pools=pools)
+        assert len((await ask(frontier, ONE, len(lanes))).leases) == len(lanes)
+        assert (await ask(frontier, TWO, len(lanes))).leases == []
+        await frontier.delete_crawl(ONE, seconds=0.0)
+        clock.advance(1.0)
+        assert len((await ask(frontier, TWO, len(lanes))).leases) == len(lanes)
 
     async def test_rules_outlive_the_crawl_that_fetched_them(self, frontier: Frontier, clock: FakeClock) -> None:
         await begin(frontier, ONE, needs_rules=True)

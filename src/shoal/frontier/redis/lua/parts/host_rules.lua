@@ -15,6 +15,15 @@ function host_rules.in_time_of(at, shift, own_shift)
   return shift == own_shift and at or at - shift + own_shift
 end
 
+local HAS_ENDED = {finished = true, cancelled = true, stopped = true}
+
+-- Changes the lane.
+-- twin: rules/hosts.py lane_in_state
+function host_rules.lane_in_state(other, state)
+  if state == 'deleting' then other.in_flight, other.opener = 0, 0 end
+  if state == 'deleting' or HAS_ENDED[state] then other.wants_until, other.heeded_until = 0, 0 end
+end
+
 -- twin: rules/hosts.py is_heeded
 function host_rules.is_heeded(other)
   return other.in_flight > 0 or other.heeded_until > now

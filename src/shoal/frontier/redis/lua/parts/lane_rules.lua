@@ -116,7 +116,6 @@ end
 -- Gives until when the lane wants a start slot, and until when its limits count.
 -- twin: rules/hosts.py wants
 function lane_rules.wants(waiting, due, is_served)
-  if waiting == 0 then return 0, 0 end
   local later = math.max(now, due)
-  return is_served and now or later + WANTS_SECONDS, later + HEEDED_SECONDS
+  return waiting > 0 and not is_served and later + WANTS_SECONDS or now, later + HEEDED_SECONDS
 end

@@ -7,13 +7,20 @@
 --           hosts holds it. Exits are known by name
 local SHARING_AT, HOLDER_AT = 97, 33
 local mine = string.sub(P, #host_names.slot, -2)
-local shifts, is_overdue = {}, {}
+local crawls, is_overdue = {}, {}
 other_lanes = {}
 
--- What is added to the server's clock in the time of the crawl with this prefix.
+-- Of the crawl with this prefix: what is added to the server's clock in its time, and its state.
+local function crawl_of(prefix)
+  if not crawls[prefix] then
+    local fields = redis.pcall('HMGET', prefix .. 'crawl', 'clock_shift', 'state')
+    crawls[prefix] = {shift = tonumber(fields[1] or nil) or 0, state = fields[2] or ''}
+  end
+  return crawls[prefix]
+end
+
 local function shift_of(prefix)
-  if not shifts[prefix] then shifts[prefix] = tonumber(records.read_text('HGET', prefix .. 'crawl', 'clock_shift')) or 0 end
-  return shifts[prefix]
+  return crawl_of(prefix).shift
 end
 
 function other_lanes.in_our_time(other, at)
@@ -27,6 +34,9 @@ local function read_lane(prefix, name)
   for _, field in ipairs({'last_start', 'blocked_until', 'rules_until', 'wants_until', 'heeded_until'}) do
     other[field] = other_lanes.in_our_time(other, other[field])
   end
+  local state = crawl_of(prefix).state
+  host_rules.lane_in_state(other, state)
+  other.is_gone = state == 'deleting'
   return other
 end
 
@@ -78,7 +88,8 @@ function other_lanes.holder(exit)
   if not crawl_name or crawl_name == mine then return nil end
   local prefix = string.sub(host_names.slot, 1, -2) .. crawl_name .. ':'
   local row = records.read_text('HGET', prefix .. 'exits', exit)
-  return row and #row >= HOLDER_AT + 7 and unpack_struct('<d', row, HOLDER_AT) ~= 0 and prefix or nil
+  local is_held = row and #row >= HOLDER_AT + 7 and unpack_struct('<d', row, HOLDER_AT) ~= 0
+  return is_held and crawl_of(prefix).state ~= 'deleting' and prefix or nil
 end
 
 function other_lanes.hold(exit)

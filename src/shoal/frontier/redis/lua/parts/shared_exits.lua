@@ -63,7 +63,7 @@ function shared_exits.heed(lane)
       local limits = call('HMGET', other.prefix .. 'pool:' .. pool.name, 'interval', 'cap')
       interval, cap = math.max(interval, tonumber(limits[1]) or 0), math.min(cap, tonumber(limits[2]) or cap)
     end
-    if #other.value > RECORD_SIZE then heed_roster(lane, other, elsewhere) end
+    if #other.value > RECORD_SIZE and not other.is_gone then heed_roster(lane, other, elsewhere) end
   end
   if next(elsewhere) then roster.elsewhere = elsewhere end
   lane.pool = stricter(pool, interval, cap)
