@@ -244,11 +244,14 @@ def _waiting_longest(ledgers: Sequence[Ledger], terms: Terms, held: Sequence[Gra
         start, exits = READY_AT
         ready.sort(key=lambda entry: (max(entry[1][start], entry[1][exits]) - entry[0].crawl.clock_shift, entry[1][0]))
     # The ledger writes lanes that look at those of other crawls, lanes that go via a pool, with their exits, and those
-    # of a crawl with several kinds; the others are written here, all together.
+    # of a crawl with several kinds; the others are written here, all together. One that was found to be alone when this
+    # call looked at it stays the ledger's: there must not be two of it.
     lanes = [
         (
             ledger,
-            ledger.adopt(row) if row[SHARING] == SHARED or VIA in row[1] or ledger.kinds is not None else LaneRow(*row),
+            ledger.adopt(row)
+            if row[SHARING] == SHARED or VIA in row[1] or ledger.kinds is not None or (held and ledger.has(row[0]))
+            else LaneRow(*row),
         )
         for ledger, row in ready[: terms.limit]
     ]
@@ -304,7 +307,7 @@ def _note_wishes(looked_at: Sequence[Grant], *, is_served: bool, db: sqlite3.Con
         due = due if due > now else now
         has_waiting = lane.waiting or (ledger.kinds is not None and ledger.kinds.waiting(lane.id))
         lane.wish = due if has_waiting and not is_served else -due
-        (others if ledger.has(lane) else own).append(lane)
+        (others if ledger.has(lane.id) else own).append(lane)
     write_lanes(db, own)
     write_wishes(db, others)
 

@@ -174,9 +174,9 @@ class Ledger:
             select = "SELECT sharing, turn, wish FROM lane WHERE id = ?"
             lane.sharing, lane.turn, lane.wish = self.db.execute(select, (lane.id,)).fetchone()
 
-    def has(self, lane: LaneRow) -> bool:
+    def has(self, lane_id: int) -> bool:
         """Whether this ledger writes the lane."""
-        return lane.id in self._lanes
+        return lane_id in self._lanes
 
     def exits_of(self, lane: LaneRow) -> LaneExits:
         """The exits of a lane that goes via a pool."""

@@ -236,6 +236,18 @@ class HostPromises(FrontierCase):
         await begin(frontier, TWO, "a.test", "b.test", "c.test", interval=1.0)
         assert [lease.task.lane for lease in (await ask(frontier, TWO, 1)).leases] == ["c.test"]
 
+    async def test_a_lane_that_is_found_to_be_alone_beside_one_that_is_held_back_takes_its_slot(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await begin(frontier, ONE, "a.test", "b.test", interval=9.0)
+        await ask(frontier, ONE, 1)
+        await begin(frontier, TWO, "a.test", "b.test", interval=1.0)
+        lent = []
+        for _ in range(3):
+            lent.append([lease.task.lane for lease in (await ask(frontier, TWO)).leases])
+            clock.advance(0.5)
+        assert lent == [["b.test"], [], ["b.test"]]
+
     # Turns.
 
     async def test_crawls_take_turns_however_many_tasks_wait(self, frontier: Frontier, clock: FakeClock) -> None:
