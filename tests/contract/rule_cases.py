@@ -520,6 +520,16 @@ TURN_AT_RETURN = [
     ((3.0, 1000.0, 5.0), 5.0),
 ]
 
+# turn, weight, then of the limits: interval, cap, least turn; horizon → turn
+TURN_OWED = [
+    ((900.0, 1.0, (1.0, 8, None), 2.0), 900.0),
+    ((900.0, 1.0, (1.0, 8, 3.0), 2.0), 6.0),
+    ((900.0, 1.0, (1.0, 8, 3.0), 0.0), 5.0),
+    ((900.0, 0.5, (0.0, 8, 3.0), 0.0), 13.0),
+    ((4.5, 1.0, (1.0, 8, 3.0), 0.0), 4.5),
+    ((2.0, 1.0, (1.0, 8, 3.0), 0.0), 2.0),
+]
+
 # turn, weight, then of the limits: interval, cap, least turn; horizon, most → starts
 TURNS_LEFT = [
     ((3.0, 1.0, (1.0, 8, None), 2.0, 9), 9),

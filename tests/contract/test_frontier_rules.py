@@ -329,6 +329,13 @@ def test_a_lane_that_wanted_nothing_has_saved_no_turns_up(given: Any, expected: 
     assert hosts.turn_at_return(turn, wants_until=wants_until, first_turn=first_turn, now=NOW) == expected
 
 
+@pytest.mark.parametrize(("given", "expected"), rule_cases.TURN_OWED)
+def test_what_a_crawl_has_started_alone_is_no_debt(given: Any, expected: float) -> None:
+    turn, weight, (interval, cap, least_turn), horizon = given
+    limits = Limits(interval, interval, cap, 0, 0.0, False, least_turn, least_turn)
+    assert hosts.turn_owed(turn, weight=weight, limits=limits, horizon=horizon) == expected
+
+
 @pytest.mark.parametrize(("given", "expected"), rule_cases.TURNS_LEFT)
 def test_crawls_take_turns_by_weight(given: Any, expected: int) -> None:
     turn, weight, (interval, cap, least_turn), horizon, most = given

@@ -185,6 +185,10 @@ DRIVERS = {
     ),
     "MATTERS": ("host_rules", "return host_rules.matters(other_of(a), b)"),
     "TURN_AT_RETURN": ("host_rules", "return host_rules.turn_at_return(a, b, c)"),
+    "TURN_OWED": (
+        "host_rules",
+        "return host_rules.turn_owed(a, b, {interval = c[1], cap = c[2], least_turn = c[3]}, d)",
+    ),
     "TURNS_LEFT": (
         "host_rules",
         "return host_rules.turns_left(a, b, {interval = c[1], cap = c[2], least_turn = c[3]}, d, e)",

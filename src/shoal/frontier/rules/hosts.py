@@ -118,13 +118,24 @@ def turn_at_return(turn: float, *, wants_until: float, first_turn: float | None,
     return turn if first_turn is None or wants_until > now else max(turn, first_turn)
 
 
+def turn_owed(turn: float, *, weight: float, limits: Limits, horizon: float) -> float:
+    """The turn of a lane that is about to start requests. What it has started while nobody else wanted to is no debt to
+    a crawl that came later: it is no further ahead of those that want a start slot than taking turns can bring it."""
+    if limits.least_turn is None:
+        return turn
+    return min(turn, limits.least_turn + _turns_ahead(limits, horizon=horizon) + 1.0 / weight)
+
+
+def _turns_ahead(limits: Limits, *, horizon: float) -> float:
+    """How far ahead a lane may be: by as many as start within the horizon, so that one call can lend them."""
+    return max(1.0, horizon / limits.interval if limits.interval else float(limits.cap))
+
+
 def turns_left(turn: float, *, weight: float, limits: Limits, horizon: float, most: int) -> int:
-    """How many requests, at most `most`, the lane may start before a crawl that waits has had its turn. It may be ahead
-    by as many as start within the horizon, so that one call can lend them."""
+    """How many requests, at most `most`, the lane may start before a crawl that waits has had its turn."""
     if limits.least_turn is None:
         return most
-    ahead = max(1.0, horizon / limits.interval if limits.interval else float(limits.cap))
-    count, end = 0, limits.least_turn + ahead
+    count, end = 0, limits.least_turn + _turns_ahead(limits, horizon=horizon)
     while count < most and turn < end:
         count, turn = count + 1, turn + 1.0 / weight
     return count

@@ -21,7 +21,7 @@ from shoal.frontier.rules.constants import (
 )
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.fairness import share_out
-from shoal.frontier.rules.hosts import ALONE, APART, SHARED, turns_left
+from shoal.frontier.rules.hosts import ALONE, APART, SHARED, turn_owed, turns_left
 from shoal.frontier.rules.lanes import ask_again_in, starts_within
 from shoal.frontier.rules.limits import decoded, reached
 from shoal.frontier.rules.tasks import (
@@ -227,6 +227,7 @@ def _grant(ledger: Ledger, lane: LaneRow, terms: Terms, reclaims: Reclaims) -> G
     if lane.sharing == APART or (lane.sharing == ALONE and not lane_needs_opening(ledger, lane)):
         return ledger, lane, None, terms.limit
     limits = look(ledger, lane)
+    lane.turn = turn_owed(lane.turn, weight=ledger.crawl.share, limits=limits, horizon=terms.horizon)
     most = turns_left(lane.turn, weight=ledger.crawl.share, limits=limits, horizon=terms.horizon, most=terms.limit)
     return ledger, lane, limits, most
 

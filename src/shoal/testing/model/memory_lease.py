@@ -17,7 +17,7 @@ from shoal.frontier.rules.constants import (
     MIN_ASK_AGAIN,
     TOKENS_PER_MILLISECOND,
 )
-from shoal.frontier.rules.hosts import Limits, turns_left, wants
+from shoal.frontier.rules.hosts import Limits, turn_owed, turns_left, wants
 from shoal.frontier.rules.limits import reached
 from shoal.model import DIRECT, STAGE, CrawlState, Lease, TaskState
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
@@ -138,6 +138,7 @@ def _chosen(
     grants = []
     for one, lane in only_one_per_host(first):
         limits = look(one, lane)
+        lane.turn = turn_owed(lane.turn, weight=one.weight, limits=limits, horizon=terms.horizon)
         turns = turns_left(lane.turn, weight=one.weight, limits=limits, horizon=terms.horizon, most=len(one.tasks))
         grants.append(Grant(one, lane, limits, turns))
     return grants

@@ -308,6 +308,21 @@ class HostPromises(FrontierCase):
         assert sum(counts.values()) == 10
         assert abs(counts[ONE] - counts[TWO]) <= 2
 
+    async def test_a_crawl_that_has_worked_alone_owes_nothing_to_one_that_came_while_it_was_away(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await begin(frontier, ONE, interval=1.0)
+        await begin(frontier, TWO, interval=1.0)
+        for _ in range(30):
+            clock.advance(1.0)
+            await fetch(frontier, ONE)
+        clock.advance(2 * HEEDED_SECONDS)
+        assert await fetch(frontier, TWO) == 1
+        clock.advance(1.0)
+        counts = await fetched_by_turns(frontier, clock, seconds=10)
+        assert sum(counts.values()) == 10
+        assert abs(counts[ONE] - counts[TWO]) <= 2
+
     async def test_a_crawl_that_comes_has_no_more_turns_than_those_that_wait(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:

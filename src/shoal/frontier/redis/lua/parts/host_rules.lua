@@ -71,11 +71,19 @@ function host_rules.turn_at_return(turn, wants_until, first_turn)
   return (not first_turn or wants_until > now) and turn or math.max(turn, first_turn)
 end
 
+local function turns_ahead(limits, horizon)
+  return math.max(1, limits.interval > 0 and horizon / limits.interval or limits.cap)
+end
+
+-- twin: rules/hosts.py turn_owed
+function host_rules.turn_owed(turn, weight, limits, horizon)
+  return limits.least_turn and math.min(turn, limits.least_turn + turns_ahead(limits, horizon) + 1 / weight) or turn
+end
+
 -- twin: rules/hosts.py turns_left
 function host_rules.turns_left(turn, weight, limits, horizon, most)
   if not limits.least_turn then return most end
-  local ahead = math.max(1, limits.interval > 0 and horizon / limits.interval or limits.cap)
-  local total, last = 0, limits.least_turn + ahead
+  local total, last = 0, limits.least_turn + turns_ahead(limits, horizon)
   while total < most and turn < last do
     total, turn = total + 1, turn + 1 / weight
   end

@@ -85,6 +85,7 @@ end
 -- stays due where leases are overdue: the caller has them reclaimed and asks again.
 function hosts.hold_back(lane, horizon)
   local limits = lane.limits
+  lane.turn = host_rules.turn_owed(lane.turn, crawl.share, limits, horizon)
   limits.turns = host_rules.turns_left(lane.turn, crawl.share, limits, horizon, lane.waiting)
   if (limits.is_opening and lane_rules.needs_opening(lane)) or lane.in_flight + limits.in_flight >= limits.cap or limits.turns == 0 then
     lane.next_start = math.max(lane.next_start, limits.not_before, lane.is_overdue and 0 or now + LOOK_AGAIN_SECONDS)
