@@ -308,9 +308,9 @@ def test_times_of_another_crawl_are_shifted_by_the_difference_of_the_clocks(give
 
 @pytest.mark.parametrize(("given", "expected"), rule_cases.LIMITS_OF)
 def test_the_strictest_limits_of_all_crawls_hold(given: Any, expected: Any) -> None:
-    interval, base_interval, cap, others = given
-    lanes_of_others = [OtherLane(*other) for other in others]
-    assert hosts.limits_of(interval, base_interval, cap, lanes_of_others, now=NOW) == expected
+    interval, base_interval, cap, others, *own_start = given
+    lanes_of_others, own = [OtherLane(*other) for other in others], {"own_start": own_start[0]} if own_start else {}
+    assert hosts.limits_of(interval, base_interval, cap, lanes_of_others, now=NOW, **own) == expected
 
 
 @pytest.mark.parametrize(("given", "expected"), rule_cases.LANE_IN_STATE)

@@ -178,7 +178,7 @@ DRIVERS = {
     "OLDEST_KNOWN": ("key_rules", "return key_rules.oldest_known(given)"),
     "FIRST_SHARING": ("host_rules", "return host_rules.first_sharing(a, b)"),
     "IN_TIME_OF": ("host_rules", "return host_rules.in_time_of(a, b, c)"),
-    "LIMITS_OF": ("host_rules", "return limits_as_values(host_rules.limits_of(a, b, c, others_of(d)))"),
+    "LIMITS_OF": ("host_rules", "return limits_as_values(host_rules.limits_of(a, b, c, others_of(d), e or 0))"),
     "LANE_IN_STATE": (
         "host_rules",
         "local other = other_of(a) host_rules.lane_in_state(other, b) return unpack(values_of(other, unpack(OTHER)))",

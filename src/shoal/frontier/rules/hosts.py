@@ -72,11 +72,15 @@ def lane_in_state(other: OtherLane, state: str) -> OtherLane:
     return other._replace(wants_until=0.0, heeded_until=0.0) if state in _ENDED else other
 
 
-def limits_of(interval: float, base_interval: float, cap: int, others: Sequence[OtherLane], *, now: float) -> Limits:
-    """What the lanes of other crawls leave to a lane with this pace."""
+def limits_of(
+    interval: float, base_interval: float, cap: int, others: Sequence[OtherLane], *, now: float, own_start: float = 0.0
+) -> Limits:
+    """What the lanes of other crawls leave to a lane with this pace. `own_start`: its own last start, an interval after
+    which the next one comes, also if another crawl has got slower since."""
     heeded = [other for other in others if is_heeded(other, now=now)]
     interval = max([interval, *(other.interval for other in heeded)])
     ends = [other.blocked_until for other in others]
+    ends += [own_start + interval] if own_start else []
     ends += [other.last_start + interval for other in others if not _is_far(other, interval, now=now)]
     wanting = [other.turn for other in others if other.wants_until > now]
     return Limits(
@@ -123,19 +127,21 @@ def turn_owed(turn: float, *, weight: float, limits: Limits, horizon: float) -> 
     a crawl that came later: it is no further ahead of those that want a start slot than taking turns can bring it."""
     if limits.least_turn is None:
         return turn
-    return min(turn, limits.least_turn + _turns_ahead(limits, horizon=horizon) + 1.0 / weight)
+    return min(turn, limits.least_turn + _turns_ahead(weight, limits, horizon=horizon) + 1.0 / weight)
 
 
-def _turns_ahead(limits: Limits, *, horizon: float) -> float:
-    """How far ahead a lane may be: by as many as start within the horizon, so that one call can lend them."""
-    return max(1.0, horizon / limits.interval if limits.interval else float(limits.cap))
+def _turns_ahead(weight: float, limits: Limits, *, horizon: float) -> float:
+    """How far ahead a lane may be: by as many as start within the horizon, so that one call can lend them. A turn of a
+    crawl of much weight is many starts."""
+    starts = max(1.0, horizon / limits.interval if limits.interval else float(limits.cap))
+    return starts / max(1.0, weight)
 
 
 def turns_left(turn: float, *, weight: float, limits: Limits, horizon: float, most: int) -> int:
     """How many requests, at most `most`, the lane may start before a crawl that waits has had its turn."""
     if limits.least_turn is None:
         return most
-    count, end = 0, limits.least_turn + _turns_ahead(limits, horizon=horizon)
+    count, end = 0, limits.least_turn + _turns_ahead(weight, limits, horizon=horizon)
     while count < most and turn < end:
         count, turn = count + 1, turn + 1.0 / weight
     return count

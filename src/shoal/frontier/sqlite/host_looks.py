@@ -105,7 +105,7 @@ def look(ledger: Ledger, lane: LaneRow) -> Limits:
     (lane.wish,) = ledger.db.execute("SELECT wish FROM lane WHERE id = ?", (lane.id,)).fetchone()
     seen = _others(ledger, lane)
     _take_rules(ledger, lane, seen)
-    limits = _limits(ledger, lane, seen)
+    limits = _limits(ledger, lane, seen, own_start=lane.last_start)
     _heed_exits(ledger, lane, seen)
     lane.turn = turn_at_return(lane.turn, wants_until=lane.wants_until, first_turn=limits.first_turn, now=ledger.now)
     return limits
@@ -140,7 +140,8 @@ def reserve(ledger: Ledger, lane: LaneRow, exit_name: str, *, missed: float) -> 
     ledger.read_sharing(lane)
     if lane.sharing == SHARED:
         seen = _others(ledger, lane)
-        limits = _limits(ledger, lane, seen)
+        # One that was missed is free for this request.
+        limits = _limits(ledger, lane, seen, own_start=0.0 if missed else lane.last_start)
         _heed_exits(ledger, lane, seen)
         start = max(start, limits.not_before)
     if lane.has_pool:
@@ -157,7 +158,7 @@ def _others(ledger: Ledger, lane: LaneRow) -> list[Seen]:
     return [_seen(row, own_shift=ledger.crawl.clock_shift) for row in rows]
 
 
-def _limits(ledger: Ledger, lane: LaneRow, seen: Sequence[Seen]) -> Limits:
+def _limits(ledger: Ledger, lane: LaneRow, seen: Sequence[Seen], *, own_start: float) -> Limits:
     """What the others leave. When none of them matters, the lane is alone from now on; they are not."""
     if any(other.sharing == ALONE for other in seen):
         ledger.db.execute(NOT_ALONE, (lane.name, lane.id))
@@ -168,7 +169,7 @@ def _limits(ledger: Ledger, lane: LaneRow, seen: Sequence[Seen]) -> Limits:
         others.append(OtherLane(start, rest, 0.0, 0.0, 0, 0, 0, 0.0, 0.0, 0.0))
     if lane.sharing == SHARED and not any(matters(other, lane.interval, now=ledger.now) for other in others):
         ledger.change_sharing(lane, ALONE)
-    return limits_of(lane.interval, lane.base_interval, lane.cap, others, now=ledger.now)
+    return limits_of(lane.interval, lane.base_interval, lane.cap, others, now=ledger.now, own_start=own_start)
 
 
 def _take_rules(ledger: Ledger, lane: LaneRow, seen: Sequence[Seen]) -> None:

@@ -348,7 +348,7 @@ class MemoryFrontier:
     async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT, missed: float = 0.0) -> float:  # noqa: A002 -- as the contract has it
         one = self._crawl(crawl)
         found = lane_of(one, lane)
-        limits = self._hosts.limits(one, found)
+        limits = self._hosts.limits(one, found, has_missed=missed > 0)
         start = max(found.reserved_start(missed, one.now), limits.not_before)
         if found.has_pool:
             one.pools.others.clear()

@@ -72,14 +72,15 @@ class ModelHosts:
             [(other, lane) for other, lane in found if not other.is_apart(lane)], key=lambda entry: entry[1].age
         )
 
-    def limits(self, one: ModelCrawl, lane: ModelLane) -> Limits:
-        """What other crawls leave to the lane now."""
+    def limits(self, one: ModelCrawl, lane: ModelLane, *, has_missed: bool = False) -> Limits:
+        """What other crawls leave to the lane now. A request that has missed its slot may have it."""
         seen = [_seen(one, other, theirs) for other, theirs in self.others(one, lane.name)]
         if not one.is_apart(lane) and (host := self._host(one, lane.name)) is not None:
             start = in_time_of(host.last_start, shift=0.0, own_shift=one.clock_shift)
             rest = in_time_of(host.blocked_until, shift=0.0, own_shift=one.clock_shift)
             seen.append(OtherLane(start, rest, 0.0, 0.0, 0, 0, 0, 0.0, 0.0, 0.0))
-        return limits_of(lane.interval, lane.base_interval, lane.cap, seen, now=one.now)
+        own_start = 0.0 if has_missed or one.is_apart(lane) else lane.last_start
+        return limits_of(lane.interval, lane.base_interval, lane.cap, seen, now=one.now, own_start=own_start)
 
     def look(self, one: ModelCrawl, lane: ModelLane) -> Limits:
         """A lane that asks for start slots looks at those of other crawls: their pace, rules, exits and turns."""

@@ -141,6 +141,20 @@ class HostPromises(FrontierCase):
         (lease,) = (await ask(frontier, TWO)).leases
         assert (lease.interval, lease.base_interval) == (4.0, 1.0)
 
+    async def test_a_pace_that_slows_down_holds_after_the_last_start_of_any_crawl(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await begin(frontier, ONE, interval=1.0)
+        await begin(frontier, TWO, interval=1.0)
+        (lease,) = (await ask(frontier, TWO)).leases
+        clock.advance(1.0)
+        assert await fetch(frontier, ONE, limit=1) == 1
+        await frontier.settle([Released(lease=lease, lane=LaneUpdate(interval=4.0))])
+        clock.advance(3.9)
+        assert await fetch(frontier, ONE, limit=1) == 0
+        clock.advance(0.1)
+        assert await fetch(frontier, ONE, limit=1) == 1
+
     async def test_limits_count_while_a_crawl_has_requests_in_flight_or_has_asked_lately(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
@@ -250,9 +264,12 @@ class HostPromises(FrontierCase):
 
     # Turns.
 
-    async def test_crawls_take_turns_however_many_tasks_wait(self, frontier: Frontier, clock: FakeClock) -> None:
-        await begin(frontier, ONE, interval=1.0, tasks=100)
-        await begin(frontier, TWO, interval=1.0, tasks=10)
+    @pytest.mark.parametrize("weight", [1.0, 100.0])
+    async def test_crawls_take_turns_however_many_tasks_wait(
+        self, frontier: Frontier, clock: FakeClock, weight: float
+    ) -> None:
+        await begin(frontier, ONE, interval=1.0, tasks=100, weight=weight)
+        await begin(frontier, TWO, interval=1.0, tasks=10, weight=weight)
         counts = await fetched_by_turns(frontier, clock, seconds=18)
         assert sum(counts.values()) == 18
         assert abs(counts[ONE] - counts[TWO]) <= 2

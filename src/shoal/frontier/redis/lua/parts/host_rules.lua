@@ -39,7 +39,7 @@ end
 
 -- Gives a table with the fields of Limits; what is None there is nil.
 -- twin: rules/hosts.py limits_of
-function host_rules.limits_of(interval, base_interval, cap, others)
+function host_rules.limits_of(interval, base_interval, cap, others, own_start)
   local limits = {in_flight = 0, not_before = 0, is_opening = false, least_turn = nil}
   local latest
   for _, other in ipairs(others) do
@@ -55,6 +55,7 @@ function host_rules.limits_of(interval, base_interval, cap, others)
   for _, other in ipairs(others) do
     limits.not_before = math.max(limits.not_before, other.blocked_until, is_far(other, interval) and 0 or other.last_start + interval)
   end
+  if own_start ~= 0 then limits.not_before = math.max(limits.not_before, own_start + interval) end
   limits.interval, limits.base_interval, limits.cap = interval, base_interval, cap
   limits.first_turn = limits.least_turn or latest
   return limits
@@ -71,19 +72,19 @@ function host_rules.turn_at_return(turn, wants_until, first_turn)
   return (not first_turn or wants_until > now) and turn or math.max(turn, first_turn)
 end
 
-local function turns_ahead(limits, horizon)
-  return math.max(1, limits.interval > 0 and horizon / limits.interval or limits.cap)
+local function turns_ahead(weight, limits, horizon)
+  return math.max(1, limits.interval > 0 and horizon / limits.interval or limits.cap) / math.max(1, weight)
 end
 
 -- twin: rules/hosts.py turn_owed
 function host_rules.turn_owed(turn, weight, limits, horizon)
-  return limits.least_turn and math.min(turn, limits.least_turn + turns_ahead(limits, horizon) + 1 / weight) or turn
+  return limits.least_turn and math.min(turn, limits.least_turn + turns_ahead(weight, limits, horizon) + 1 / weight) or turn
 end
 
 -- twin: rules/hosts.py turns_left
 function host_rules.turns_left(turn, weight, limits, horizon, most)
   if not limits.least_turn then return most end
-  local total, last = 0, limits.least_turn + turns_ahead(limits, horizon)
+  local total, last = 0, limits.least_turn + turns_ahead(weight, limits, horizon)
   while total < most and turn < last do
     total, turn = total + 1, turn + 1 / weight
   end

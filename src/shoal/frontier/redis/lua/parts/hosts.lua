@@ -16,10 +16,10 @@ local function kept_lane(lane)
   }
 end
 
-local function limits_of(lane)
+local function limits_of(lane, own_start)
   local seen = {unpack(lane.others)}
   seen[#seen + 1] = lane.kept
-  local limits = host_rules.limits_of(lane.interval, lane.base_interval, lane.cap, seen)
+  local limits = host_rules.limits_of(lane.interval, lane.base_interval, lane.cap, seen, own_start)
   limits.seen = seen
   return limits
 end
@@ -33,11 +33,12 @@ local function stand(lane, limits)
   for _, other in ipairs(lane.others) do other_lanes.mark(other, lane.name) end
 end
 
--- The limits that hold for the lane, as host_rules.limits_of gives them; nil: its own. It is about to start a request, or to be changed.
-function hosts.limits(lane)
+-- The limits that hold for the lane, as host_rules.limits_of gives them; nil: its own. It is about to be changed, or to start a request;
+-- one that has missed its slot may have it.
+function hosts.limits(lane, has_missed)
   if lane.sharing ~= SHARED then return nil end
   if not lane.others then lane.others, lane.kept = other_lanes.of(lane.name), kept_lane(lane) end
-  local limits = limits_of(lane)
+  local limits = limits_of(lane, has_missed and 0 or lane.last_start)
   stand(lane, limits)
   return limits
 end
@@ -74,7 +75,7 @@ function hosts.look(lane)
     if (other.in_flight > 0 or other.opener ~= 0) and other_lanes.note_overdue(other.prefix) then lane.is_overdue = true end
   end
   if needs_rules then take_rules(lane) end
-  local limits = limits_of(lane)
+  local limits = limits_of(lane, lane.last_start)
   stand(lane, limits)
   if lane.via then shared_exits.heed(lane) end
   lane.turn = host_rules.turn_at_return(lane.turn, lane.wants_until, limits.first_turn)

@@ -7,7 +7,7 @@
 -- Reply    {"ok", seconds to wait, time of the crawl}
 local lane, exit = need_lane(ARGV[3]), ARGV[4]
 local missed = tonumber(ARGV[5])
-local start, limits = lane_rules.reserved_start(lane, missed), hosts.limits(lane)
+local start, limits = lane_rules.reserved_start(lane, missed), hosts.limits(lane, missed > 0)
 if limits then start = math.max(start, limits.not_before) end
 if lane.via then
   if limits then shared_exits.heed(lane) end
