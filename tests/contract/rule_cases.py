@@ -546,8 +546,8 @@ TURNS_LEFT = [
 
 # tasks waiting, due, whether the call lent all that was asked for → wants until, heeded until
 WANTS = [
-    ((0, 5000.0, False), (1000.0, 5060.0)),
+    ((0, 5000.0, False), (0.0, 5060.0)),
     ((2, 990.0, False), (1002.0, 1060.0)),
     ((2, 1010.0, False), (1012.0, 1070.0)),
-    ((2, 1010.0, True), (1000.0, 1070.0)),
+    ((2, 1010.0, True), (0.0, 1070.0)),
 ]

@@ -389,7 +389,7 @@ class SqliteMachine(FrontierMachine):
 
 
 class RedisMachine(FrontierMachine):
-    """A call for several crawls looks at more of their lanes than the model does, and begins with other exits."""
+    """A call for several crawls looks at more of their lanes than the model does: see test_shared_hosts_machine.py."""
 
     leases_at_once = False
     server: ClassVar[RedisServer]

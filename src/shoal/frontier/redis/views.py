@@ -351,7 +351,7 @@ def _lane_status(answer: list[Any]) -> tuple[bytes, LaneStatus]:
         rests_for=float(rests_for),
         why=why.decode(errors="replace"),
         pace_why=pace_why.decode(errors="replace"),
-        held=held if others else None,
+        held=held if others and int(waiting) else None,
     )
 
 

@@ -75,12 +75,12 @@ def lane_in_state(other: OtherLane, state: str) -> OtherLane:
 def limits_of(
     interval: float, base_interval: float, cap: int, others: Sequence[OtherLane], *, now: float, own_start: float = 0.0
 ) -> Limits:
-    """What the lanes of other crawls leave to a lane with this pace. `own_start`: its own last start, an interval after
-    which the next one comes, also if another crawl has got slower since."""
+    """What the lanes of other crawls leave to a lane with this pace. `own_start`: its own last start, after which the
+    interval of a slower crawl holds as well; 0: none counts."""
     heeded = [other for other in others if is_heeded(other, now=now)]
-    interval = max([interval, *(other.interval for other in heeded)])
+    own_interval, interval = interval, max([interval, *(other.interval for other in heeded)])
     ends = [other.blocked_until for other in others]
-    ends += [own_start + interval] if own_start else []
+    ends += [own_start + interval] if own_start and interval > own_interval else []
     ends += [other.last_start + interval for other in others if not _is_far(other, interval, now=now)]
     wanting = [other.turn for other in others if other.wants_until > now]
     return Limits(
@@ -152,4 +152,4 @@ def wants(waiting: int, due: float, *, is_served: bool, now: float) -> tuple[flo
     lent all that the worker asked for. `due`: when the lane may start next. The limits of a lane that has got empty
     count as well: the pages that its crawl has just fetched may lead back there."""
     later = max(now, due)
-    return (later + WANTS_SECONDS if waiting and not is_served else now), later + HEEDED_SECONDS
+    return (later + WANTS_SECONDS if waiting and not is_served else 0.0), later + HEEDED_SECONDS

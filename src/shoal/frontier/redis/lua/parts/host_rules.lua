@@ -41,7 +41,7 @@ end
 -- twin: rules/hosts.py limits_of
 function host_rules.limits_of(interval, base_interval, cap, others, own_start)
   local limits = {in_flight = 0, not_before = 0, is_opening = false, least_turn = nil}
-  local latest
+  local latest, own_interval = nil, interval
   for _, other in ipairs(others) do
     if host_rules.is_heeded(other) then
       interval, base_interval = math.max(interval, other.interval), math.max(base_interval, other.base_interval)
@@ -55,7 +55,7 @@ function host_rules.limits_of(interval, base_interval, cap, others, own_start)
   for _, other in ipairs(others) do
     limits.not_before = math.max(limits.not_before, other.blocked_until, is_far(other, interval) and 0 or other.last_start + interval)
   end
-  if own_start ~= 0 then limits.not_before = math.max(limits.not_before, own_start + interval) end
+  if own_start ~= 0 and interval > own_interval then limits.not_before = math.max(limits.not_before, own_start + interval) end
   limits.interval, limits.base_interval, limits.cap = interval, base_interval, cap
   limits.first_turn = limits.least_turn or latest
   return limits

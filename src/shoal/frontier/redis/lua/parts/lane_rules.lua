@@ -117,5 +117,5 @@ end
 -- twin: rules/hosts.py wants
 function lane_rules.wants(waiting, due, is_served)
   local later = math.max(now, due)
-  return waiting > 0 and not is_served and later + WANTS_SECONDS or now, later + HEEDED_SECONDS
+  return waiting > 0 and not is_served and later + WANTS_SECONDS or 0, later + HEEDED_SECONDS
 end

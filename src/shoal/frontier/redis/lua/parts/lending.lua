@@ -78,12 +78,13 @@ end
 -- lines: the interval of an exit and the versions of the tasks' sessions, if there are any, with spaces between them; the exit
 -- of each task.
 function lend(lane, total, terms, reply)
+  local limits = lane.limits
+  if limits then lane.next_start = math.max(lane.next_start, limits.not_before) end
   if lane.via and gives_up(lane) then
     give_up(lane, terms.kinds)
     return false
   end
-  local pool, limits = lane.via and lane.pool, lane.limits
-  if limits then lane.next_start = math.max(lane.next_start, limits.not_before) end
+  local pool = lane.via and lane.pool
   local entries, queues = next_entries(lane, terms.kinds, total)
   local tries = tries_of(entries)
   local opens, version = lane_rules.needs_opening(lane), lane.rules_until > now and lane.version or 0

@@ -16,15 +16,16 @@ end
 function roster_of(lane)
   if lane.roster then return lane.roster end
   if has_exit_rows == nil then has_exit_rows = call('EXISTS', P .. 'exits') == 1 end
-  local pool = pool_of(lane.via)
-  lane.pool = pool
+  lane.pool = lane.pool or pool_of(lane.via)
+  local pool = lane.pool
   if #lane.value > RECORD_SIZE then
     lane.roster = read_roster(lane.value, RECORD_SIZE + 1)
+    lane.roster.elsewhere = lane.elsewhere
   else
     local begun = call('HINCRBY', P .. 'turns:via', lane.via, 1) - 1
     lane.roster = {
       size = pool.size, next_index = begun % math.max(1, pool.size), healthy = pool.present, starved_since = 0,
-      first_rest = NEVER, flights = {}, next_starts = NONE, marks = pool.marks,
+      first_rest = NEVER, flights = {}, next_starts = NONE, marks = pool.marks, elsewhere = lane.elsewhere,
     }
   end
   return lane.roster

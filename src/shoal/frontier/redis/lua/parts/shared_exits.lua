@@ -38,24 +38,30 @@ local function stricter(pool, interval, cap)
   return strict
 end
 
-local function heed_roster(lane, other, elsewhere)
-  local roster, theirs, alike = lane.roster, read_roster(other.value, RECORD_SIZE + 1), {}
-  for index, flight in pairs(theirs.flights) do
-    local own = own_index(other.prefix, lane.pool, index, alike)
-    if own then elsewhere[own] = (elsewhere[own] or 0) + flight end
-  end
-  for index, start in pairs(theirs.next_starts) do
-    local own, due = is_in_use(theirs, index) and own_index(other.prefix, lane.pool, index, alike), other_lanes.in_our_time(other, start)
-    if own and is_in_use(roster, own) and due > math.max(roster.next_starts[own] or 0, now) then
-      set_next_start(roster, own, due)
-      lane.exits_changed = true
+-- What the other crawls have in flight through our exits, by index; and, of those that are in use, which they have due later than now.
+local function read_rosters(lane)
+  local elsewhere, due_there = {}, {}
+  for _, other in ipairs(lane.others) do
+    if #other.value > RECORD_SIZE and not other.is_gone then
+      local theirs, alike = read_roster(other.value, RECORD_SIZE + 1), {}
+      for index, flight in pairs(theirs.flights) do
+        local own = own_index(other.prefix, lane.pool, index, alike)
+        if own then elsewhere[own] = (elsewhere[own] or 0) + flight end
+      end
+      for index, start in pairs(theirs.next_starts) do
+        local due = other_lanes.in_our_time(other, start)
+        local own = due > now and is_in_use(theirs, index) and own_index(other.prefix, lane.pool, index, alike)
+        if own then due_there[own] = math.max(due_there[own] or 0, due) end
+      end
     end
   end
+  return elsewhere, due_there
 end
 
--- What the other crawls leave of the exits of a lane that goes via a pool.
+-- What the other crawls leave of the exits of a lane that goes via a pool. A lane without a roster begins one only if an exit is due
+-- later: the lanes of a pool begin with its exits in turn, in the order in which they use them.
 function shared_exits.heed(lane)
-  local roster, pool, elsewhere = roster_of(lane), lane.pool, {}
+  local pool = pool_of(lane.via)
   if not pool.exists then return end
   local interval, cap = pool.interval, pool.cap
   for _, other in ipairs(lane.others) do
@@ -63,8 +69,17 @@ function shared_exits.heed(lane)
       local limits = call('HMGET', other.prefix .. 'pool:' .. pool.name, 'interval', 'cap')
       interval, cap = math.max(interval, tonumber(limits[1]) or 0), math.min(cap, tonumber(limits[2]) or cap)
     end
-    if #other.value > RECORD_SIZE and not other.is_gone then heed_roster(lane, other, elsewhere) end
   end
-  if next(elsewhere) then roster.elsewhere = elsewhere end
   lane.pool = stricter(pool, interval, cap)
+  local elsewhere, due_there = read_rosters(lane)
+  if next(elsewhere) then lane.elsewhere = elsewhere end
+  local roster = (lane.roster or next(due_there)) and roster_of(lane)
+  if not roster then return end
+  roster.elsewhere = lane.elsewhere
+  for own, due in pairs(due_there) do
+    if is_in_use(roster, own) and due > (roster.next_starts[own] or 0) then
+      set_next_start(roster, own, due)
+      lane.exits_changed = true
+    end
+  end
 end
