@@ -17,6 +17,7 @@ from typing import Any
 
 import obstore
 import pyarrow
+import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 from command_line import Folder
@@ -126,6 +127,16 @@ async def test_a_killed_process_loses_no_line_and_leaves_none_twice(
     await fill(store, [fetch(LINES + 1, at=time.time() - 28 * A_DAY)])
     assert tidy(folder, store, archive)["moved"] == LINES + 1
     assert sorted(row["key"] for row in archived(archive)) == [*range(LINES), LINES + 1]
+
+
+async def test_what_a_killed_process_has_written_of_a_file_is_nothing_to_readers(folder: Folder) -> None:
+    store, log = str(folder.path / "shoal.db"), str(folder.path / "log")
+    await fill(store, old_lines())
+    for _ in range(2):
+        mover = await asyncio.create_subprocess_exec(sys.executable, str(DYING), store, log, "during")
+        assert await mover.wait() == -signal.SIGXFSZ
+    assert tidy(folder, store, log)["moved"] == LINES
+    assert pyarrow.dataset.dataset(f"{log}/log", partitioning="hive").count_rows() == LINES
 
 
 async def test_an_archive_that_refuses_leaves_the_week_in_the_store(folder: Folder, store: str, tmp_path: Path) -> None:
