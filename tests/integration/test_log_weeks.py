@@ -211,6 +211,15 @@ def test_what_could_move_nothing_is_refused_before_a_crawl(
     assert not (folder.path / "shoal.db").exists()
 
 
+async def test_an_archive_that_is_an_empty_text_drops_nothing(folder: Folder) -> None:
+    store = str(folder.path / "shoal.db")
+    await fill(store, old_lines())
+    assert "retention_archive (command line) is empty" in folder.refusal(
+        "store", "tidy", "--retention", "1d", "--retention-archive", ""
+    )
+    assert len(await _keys(store)) == LINES + 1
+
+
 def test_a_log_that_is_files_already_is_not_moved(folder: Folder, site: SiteProcess) -> None:
     flags = ["--set", "retention=90d", "--set", "retention_archive=pages", "--store", "files:out"]
     assert "fetches-*.jsonl already" in folder.refusal("run", folder.spider(site.url), *flags)
