@@ -73,7 +73,7 @@ def test_a_view_and_a_table_of_a_crawls_items(folder: Folder, site: SiteProcess)
 def test_a_folder_of_json_lines_says_what_to_use_instead(folder: Folder, site: SiteProcess) -> None:
     folder.run("run", folder.spider(site.url), "--store", "files:out")
     refusal = folder.refusal("store", "view", "books", "--store", "files:out")
-    assert "write `shoal export --spider books -o items.parquet`" in refusal
+    assert "write `shoal export --spider books -o items.parquet --store files:out`" in refusal
 
 
 async def test_a_process_that_is_killed_while_it_fills_a_table_leaves_the_rest_to_the_next(folder: Folder) -> None:
