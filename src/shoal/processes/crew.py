@@ -53,8 +53,8 @@ def crawls_beside(mine: Sequence[WorkerBeat], workers: Sequence[WorkerBeat]) -> 
     """The other crawls that the processes of these workers have requests of on their way now."""
     processes = {(worker.machine, worker.pid) for worker in mine}
     own = {worker.crawl for worker in mine}
-    found = {beat.crawl for beat in workers if beat.busy and is_at_work(beat) and (beat.machine, beat.pid) in processes}
-    return sorted(found - own)
+    here = [beat for beat in workers if (beat.machine, beat.pid) in processes]
+    return sorted({beat.crawl for beat in here if beat.busy and is_at_work(beat)} - own)
 
 
 def presence_of(beat: WorkerBeat, *, is_heard: bool) -> Presence:
