@@ -152,6 +152,19 @@ async def test_roles_of_postgres_need_the_grants_of_the_page_and_no_more(
         await one.close()
 
 
+async def test_a_schema_of_postgres_may_have_any_name(postgres: PostgresServer, database: str) -> None:
+    store = await open_store(f"{postgres.url(database)}?schema=My%20%22shop%22")
+    await store.write([item("a", data={"n": 1, "m": 2})], [])
+    for is_table in (False, True):
+        for names in (["n"], ["m", "n"]):
+            columns = named_columns([(name, "integer") for name in names])
+            await store.views.make(ItemView(name="books", spider="books", columns=columns, is_table=is_table))
+        assert sum([some async for some in store.views.fill("books")]) == is_table
+        assert (await store.query('SELECT "m", "n" FROM books', limit=9)).rows == [(2, 1)]
+        assert await store.views.drop("books")
+    await store.close()
+
+
 @pytest.mark.parametrize("change", ["columns", "drop"])
 async def test_writers_of_postgres_and_a_table_that_changes_wait_for_each_other_in_turn(
     postgres: PostgresServer, database: str, change: str

@@ -40,8 +40,9 @@ _ALONE = "LOCK TABLE items IN ACCESS EXCLUSIVE MODE"
 # must not come first, as it does where a path does not name that schema.
 _PATH = "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)"
 _IS_TAKEN = """
-    SELECT EXISTS (SELECT FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)
-        OR EXISTS (SELECT FROM pg_type WHERE typname = $1 AND typnamespace = current_schema()::regnamespace)"""
+    WITH here AS (SELECT quote_ident(current_schema())::regnamespace AS schema)
+    SELECT EXISTS (SELECT FROM pg_class, here WHERE relname = $1 AND relnamespace = schema)
+        OR EXISTS (SELECT FROM pg_type, here WHERE typname = $1 AND typnamespace = schema)"""
 _KEEP = """
     INSERT INTO item_views (name, spider, is_table, origin, columns, position) VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT (name) DO UPDATE SET
@@ -49,7 +50,7 @@ _KEEP = """
 _GRANTS = """
     SELECT privilege_type, CASE WHEN grantee = 0 THEN NULL ELSE pg_get_userbyid(grantee) END
     FROM pg_class, aclexplode(relacl)
-    WHERE relname = $1 AND relnamespace = current_schema()::regnamespace AND grantee <> relowner"""
+    WHERE relname = $1 AND relnamespace = quote_ident(current_schema())::regnamespace AND grantee <> relowner"""
 
 
 class PostgresViews:
