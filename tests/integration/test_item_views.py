@@ -62,9 +62,10 @@ def test_a_view_and_a_table_of_a_crawls_items(folder: Folder, site: SiteProcess)
     assert "there is no such field; did you mean 'title'?" in refusal
     assert "something else that is named SHELF" in folder.refusal("store", "view", "books", "--name", "SHELF")
     assert "to take fields from: did you mean 'books'?" in folder.refusal("store", "view", "boks")
-    others = folder.run("store", "view", "books", "--type", "items.py:Film", "--name", "films").stderr
+    others = folder.run("store", "view", "books", "--type", "items.py:Film", "--name", "Films").stderr
+    assert 'its name needs quotes in SQL: SELECT * FROM "Films"' in others
     assert f"none of the {PRODUCTS} items that were looked at has the fields minutes, which items.py:Film has" in others
-    folder.run("store", "view", "books", "--drop", "--name", "films")
+    folder.run("store", "view", "books", "--drop", "--name", "Films")
     assert "did you mean 'shelf'?" in folder.refusal("store", "view", "books", "--drop", "--name", "self")
     folder.run("store", "view", "books", "--drop")
     assert [one["name"] for one in folder.json("store", "views")] == ["shelf"]

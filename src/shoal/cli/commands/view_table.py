@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 NAMED = 8
 LOOKED_AT = 10_000
+PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,6 +222,8 @@ def _show(view: ItemView, former: ItemView | None, counted: ViewCount, screen: S
     )
     for change in changes if former is not None else [f"{_column_text(column)}" for column in view.columns]:
         screen.line(f"  {change}")
+    if not PLAIN.fullmatch(view.name):
+        screen.say(f"its name needs quotes in SQL: SELECT * FROM {_quoted(view.name)}")  # noqa: S608 -- shown
     if counted.misfits:
         where = ", ".join(f"{name} ({count(number)})" for name, number in _largest(counted.by_column))
         screen.line(f"{several(counted.misfits, 'item')} with a value that does not fit, which is NULL here: {where}")
