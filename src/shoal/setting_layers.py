@@ -76,14 +76,24 @@ def resolve(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Resolved:
     values = Settings(**merged)
     check_dedup(values.dedup, ttl=parse_duration(values.dedup_ttl))
     check_revisits(values.revisit, values.revisit_bounds)
-    if values.retention_archive and not parse_duration(values.retention):
-        raise SettingError(
-            'retention_archive has what `retention` drops: also set how long the log is kept, such as "90d"'
-        )
+    _check_retention(values, origins["retention_archive"])
     check_search(values.pace, rate=values.rate, max_rate=values.max_rate)
     if values.merge == "fill" and parse_duration(values.freshness):
         raise SettingError('freshness keeps out the pages that merge = "fill" waits for: use one of the two')
     return Resolved(values, origins)
+
+
+def _check_retention(values: Settings, origin: str) -> None:
+    if values.retention_archive and not parse_duration(values.retention):
+        raise SettingError(
+            'retention_archive has what `retention` drops: also set how long the log is kept, such as "90d"'
+        )
+    # As of a variable of a shell that nobody has set. The lines would be lost.
+    if not values.retention_archive and values.retention and origin in ("environment", "command line"):
+        raise SettingError(
+            f"retention_archive ({origin}) is empty, and `retention` would drop the lines: name an archive, or leave it"
+            " out"
+        )
 
 
 def file_layer(path: Path) -> tuple[str, dict[str, Any]]:

@@ -65,3 +65,15 @@ def test_says_what_cancelling_does_before_it_does_it(server: str, stage: Stage, 
     page.get_by_role("button", name="Delete gone-1").click()
     page.get_by_role("button", name="Delete the crawl").click()
     expect(row).to_have_count(0)
+
+
+def test_gives_a_crawl_another_priority(server: str, stage: Stage, page: Page) -> None:
+    stage.crawl("late-1", URLS)
+    page.goto(f"{server}/crawls/late-1")
+    page.get_by_role("button", name="Priority late-1").click()
+    dialog = page.get_by_role("dialog", name="Priority of late-1")
+    dialog.get_by_role("spinbutton").fill("-7")
+    dialog.get_by_role("button", name="Set").click()
+    expect(page.get_by_text("spider shop, begun")).to_contain_text("priority -7")
+    page.goto(server)
+    expect(page.get_by_role("row").filter(has_text="late-1")).to_contain_text("priority -7")

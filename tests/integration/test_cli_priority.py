@@ -14,11 +14,13 @@ from shoal import Request
 from shoal.crawl import intake_of, settings_of
 from shoal.frontier import open_frontier
 from shoal.processes.beginning import begin
+from shoal.processes.looking import Looker
 from shoal.processes.opening import Places
 from shoal.processes.sources import feed, requests_of
 from shoal.processes.steering import set_priority
 from shoal.spider_file import load_spider
 from shoal.testing.sites.site_process import site_process
+from shoal.testing.waiting import eventually
 
 PAGES = 400
 SPIDERS = """
@@ -65,11 +67,18 @@ async def begin_both(folder: Folder, urls: list[str]) -> None:
     await frontier.close()
 
 
-async def put_behind(folder: Folder, name: str) -> None:
-    """What `shoal priority NAME -1` does, without the time that a command takes to start."""
+async def put_behind(folder: Folder, name: str, other: str) -> None:
+    """What `shoal priority NAME -1` does, without the time that a command takes to start. Then its pages are few, and
+    `shoal status` says why."""
     frontier = await open_frontier(str(folder.path / "shoal.db"))
     crawl = next(one for one in await frontier.crawls() if one.id == name)
     assert await set_priority(crawl, -1, frontier=frontier) == 5
+    looker, share = Looker(crawl, frontier=frontier), f"slots: its workers share them with {other}; `shoal priority`"
+
+    async def is_said() -> bool:
+        return (await looker.look()).bound.startswith(share)
+
+    await eventually(is_said)
     await frontier.close()
 
 
@@ -99,7 +108,7 @@ def test_a_running_worker_heeds_a_changed_priority(folder: Folder, urls: list[st
     asyncio.run(begin_both(folder, urls))
     with folder.start("worker", "two.py", "--max-pages", "600") as worker:
         folder.wait_for_pages(10, crawl="news-1")
-        asyncio.run(put_behind(folder, "news-1"))
+        asyncio.run(put_behind(folder, "news-1", "old-1"))
         assert worker.wait(60) == 0
     # With its first priority the crawl would have been at its end before the other one had its turn.
     assert done(folder)["old-1"] > done(folder)["news-1"]
@@ -119,3 +128,5 @@ def test_a_priority_below_zero_and_a_run_with_another_one(folder: Folder, urls: 
     folder.run("run", "two.py:News", "--priority", "7")
     assert folder.json("status", "news-1")["priority"] == 7
     assert "priority:  7" in folder.run("status", "news-1").stdout
+    names, *rows = (line.split()[:3] for line in folder.run("status").stdout.splitlines())
+    assert (names[2], [row[2] for row in rows]) == ("priority", ["-3", "7"])

@@ -19,11 +19,13 @@ from shoal.store.item_views import ItemView, named_columns
 from shoal.testing.contract.store.rows import item
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.sites.site_process import SiteProcess
-from shoal.testing.waiting import wait_until
+from shoal.testing.waiting import eventually, wait_until
 
 PRODUCTS = 6
+WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 PAGE = ROOT / "docs" / "how-to" / "item-views.md"
 BOOK = "from dataclasses import dataclass\n@dataclass\nclass Book:\n    title: str\n    price: float\n"
+FILM = "@dataclass\nclass Film:\n    title: str\n    minutes: int\n"
 
 
 def answered(folder: Folder, statement: str, *options: str) -> list[dict[str, object]]:
@@ -32,7 +34,7 @@ def answered(folder: Folder, statement: str, *options: str) -> list[dict[str, ob
 
 
 def test_a_view_and_a_table_of_a_crawls_items(folder: Folder, site: SiteProcess) -> None:
-    (folder.path / "items.py").write_text(BOOK)
+    (folder.path / "items.py").write_text(BOOK + FILM)
     spider = folder.spider(site.url)
     folder.run("run", spider)
     made = folder.run("store", "view", "books")
@@ -58,6 +60,12 @@ def test_a_view_and_a_table_of_a_crawls_items(folder: Folder, site: SiteProcess)
     ]
     refusal = folder.refusal("store", "view", "books", "--index", "titel", "--table")
     assert "there is no such field; did you mean 'title'?" in refusal
+    assert "something else that is named SHELF" in folder.refusal("store", "view", "books", "--name", "SHELF")
+    assert "to take fields from: did you mean 'books'?" in folder.refusal("store", "view", "boks")
+    others = folder.run("store", "view", "books", "--type", "items.py:Film", "--name", "Films").stderr
+    assert 'its name needs quotes in SQL: SELECT * FROM "Films"' in others
+    assert f"none of the {PRODUCTS} items that were looked at has the fields minutes, which items.py:Film has" in others
+    folder.run("store", "view", "books", "--drop", "--name", "Films")
     assert "did you mean 'shelf'?" in folder.refusal("store", "view", "books", "--drop", "--name", "self")
     folder.run("store", "view", "books", "--drop")
     assert [one["name"] for one in folder.json("store", "views")] == ["shelf"]
@@ -66,7 +74,7 @@ def test_a_view_and_a_table_of_a_crawls_items(folder: Folder, site: SiteProcess)
 def test_a_folder_of_json_lines_says_what_to_use_instead(folder: Folder, site: SiteProcess) -> None:
     folder.run("run", folder.spider(site.url), "--store", "files:out")
     refusal = folder.refusal("store", "view", "books", "--store", "files:out")
-    assert "write `shoal export --spider books -o items.parquet`" in refusal
+    assert "write `shoal export --spider books -o items.parquet --store files:out`" in refusal
 
 
 async def test_a_process_that_is_killed_while_it_fills_a_table_leaves_the_rest_to_the_next(folder: Folder) -> None:
@@ -122,6 +130,15 @@ async def test_roles_of_postgres_need_the_grants_of_the_page_and_no_more(
     assert "permission denied" in folder.refusal("sql", "SELECT * FROM items", "--store", as_analyst)
     refusal = folder.refusal("store", "view", "books", "--drop", "--store", as_analyst)
     assert "permission denied for table item_views; ask for a GRANT, or run this with the role that owns" in refusal
+    # What a session has for itself under the same name is not the table: the trigger has the rights of the owner.
+    postgres.call(
+        "CREATE TEMP TABLE shelf (LIKE shoal.shelf INCLUDING ALL);"
+        "UPDATE shoal.items SET data = '{}', version = 2 WHERE key = 'b'",
+        database=database,
+    )
+    assert postgres.call("SELECT day IS NULL FROM shoal.shelf WHERE _key = 'b'", database=database) == "t"
+    assert "did you mean 'books'?" in folder.refusal("store", "view", "boks", "--store", url)
+    assert "a time that Python does not know" in folder.refusal("sql", "SELECT '10000-01-01'::date", "--store", url)
     # A view that gets other columns keeps its grants.
     changed = ItemView(name="books", spider="books", columns=named_columns([("at", "text"), ("day", "date")]))
     await store.views.make(changed)
@@ -134,3 +151,47 @@ async def test_roles_of_postgres_need_the_grants_of_the_page_and_no_more(
         )
     for one in (as_writer, store):
         await one.close()
+
+
+async def test_a_schema_of_postgres_may_have_any_name(postgres: PostgresServer, database: str) -> None:
+    store = await open_store(f"{postgres.url(database)}?schema=My%20%22shop%22")
+    await store.write([item("a", data={"n": 1, "m": 2})], [])
+    for is_table in (False, True):
+        for names in (["n"], ["m", "n"]):
+            columns = named_columns([(name, "integer") for name in names])
+            await store.views.make(ItemView(name="books", spider="books", columns=columns, is_table=is_table))
+        assert sum([some async for some in store.views.fill("books")]) == is_table
+        assert (await store.query('SELECT "m", "n" FROM books', limit=9)).rows == [(2, 1)]
+        assert await store.views.drop("books")
+    await store.close()
+
+
+@pytest.mark.parametrize("change", ["columns", "drop"])
+async def test_writers_of_postgres_and_a_table_that_changes_wait_for_each_other_in_turn(
+    postgres: PostgresServer, database: str, change: str
+) -> None:
+    store = await open_store(postgres.url(database))
+    keys = "abcdefghijklmnop"  # in every part of the table
+    await store.write([item(key, data={"n": 1, "m": 2}) for key in keys], [])
+    former, later = (named_columns([(name, "integer")]) for name in "nm")
+    await store.views.make(ItemView(name="shelf", spider="books", columns=former, is_table=True))
+    changed = ItemView(name="shelf", spider="books", columns=later, is_table=True)
+    with postgres.session(database) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        for key in "agp":
+            writer.stdin.write(f"BEGIN; UPDATE shoal.items SET url = '{key}' WHERE key = '{key}'; SELECT 'held';\n")
+            writer.stdin.flush()
+            assert await asyncio.to_thread(writer.stdout.readline) == "held\n"
+            changing = asyncio.create_task(
+                store.views.make(changed) if change == "columns" else store.views.drop("shelf")
+            )
+            await eventually(lambda: asyncio.to_thread(lambda: postgres.call(WAITS, database=database) == "1"))
+            writer.stdin.write(f"UPDATE shoal.items SET url = '{key}'; COMMIT;\n")
+            writer.stdin.write(f"SELECT count(*) FROM shoal.items WHERE url = '{key}';\n")
+            writer.stdin.flush()
+            assert await asyncio.to_thread(writer.stdout.readline) == f"{len(keys)}\n"
+            await changing
+            await store.views.make(ItemView(name="shelf", spider="books", columns=former, is_table=True))
+        writer.stdin.close()
+    await store.close()

@@ -17,6 +17,7 @@ from typing import Any
 
 import obstore
 import pyarrow
+import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 from command_line import Folder
@@ -128,6 +129,16 @@ async def test_a_killed_process_loses_no_line_and_leaves_none_twice(
     assert sorted(row["key"] for row in archived(archive)) == [*range(LINES), LINES + 1]
 
 
+async def test_what_a_killed_process_has_written_of_a_file_is_nothing_to_readers(folder: Folder) -> None:
+    store, log = str(folder.path / "shoal.db"), str(folder.path / "log")
+    await fill(store, old_lines())
+    for _ in range(2):
+        mover = await asyncio.create_subprocess_exec(sys.executable, str(DYING), store, log, "during")
+        assert await mover.wait() == -signal.SIGXFSZ
+    assert tidy(folder, store, log)["moved"] == LINES
+    assert pyarrow.dataset.dataset(f"{log}/log", partitioning="hive").count_rows() == LINES
+
+
 async def test_an_archive_that_refuses_leaves_the_week_in_the_store(folder: Folder, store: str, tmp_path: Path) -> None:
     await fill(store, old_lines())
     theirs = tmp_path / "theirs"
@@ -198,6 +209,15 @@ def test_what_could_move_nothing_is_refused_before_a_crawl(
     (folder.path / "shoal.toml").write_text(settings)
     assert complaint in folder.refusal("run", folder.spider(site.url))
     assert not (folder.path / "shoal.db").exists()
+
+
+async def test_an_archive_that_is_an_empty_text_drops_nothing(folder: Folder) -> None:
+    store = str(folder.path / "shoal.db")
+    await fill(store, old_lines())
+    assert "retention_archive (command line) is empty" in folder.refusal(
+        "store", "tidy", "--retention", "1d", "--retention-archive", ""
+    )
+    assert len(await _keys(store)) == LINES + 1
 
 
 def test_a_log_that_is_files_already_is_not_moved(folder: Folder, site: SiteProcess) -> None:

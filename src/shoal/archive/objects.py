@@ -32,6 +32,7 @@ import zstandard
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
 from shoal.archive.base import Capture, RawPage, Removal
+from shoal.archive.folder_files import write_whole
 from shoal.archive.places import CREDENTIALS, Place, find_place, first_line
 from shoal.errors import ServerUnreachable, ShoalError, StorageBroken, StorageError, UsageError
 
@@ -282,12 +283,12 @@ class ObjectArchive:
             raise StorageError(f"{name} in {self._place.shown} is damaged: {error}") from None
 
     def _put_log(self, name: str, octets: bytes) -> None:
-        self._put(name, octets)
         if self._place.is_folder:
-            # What it holds is deleted elsewhere next: it must outlive a power cut before that does.
-            path = Path(self._place.shown, name)
-            for each in (path, *list(path.parents)[: name.count("/") + 1]):
-                _sync(each)
+            # What it holds is deleted elsewhere next.
+            folder = Path(self._place.shown)
+            write_whole(folder / name, octets, below=folder)
+        else:
+            self._put(name, octets)
 
     def _get_log(self, name: str) -> bytes:
         try:
@@ -345,14 +346,6 @@ def _log_name(name: str) -> str:
     if not _LOG_NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name for a file of the log: log/week=MONDAY/NAME.parquet is one")
     return name
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _body_name(content_hash: str) -> str:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from shoal.error_text import several
 from shoal.exits.regions import region_in
 from shoal.exits.troubles import LOGIN_FAILED, LOGIN_REFUSED
 from shoal.fetch.descriptors import FEWER_PAGES, is_shortage
@@ -37,7 +38,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What was read of a crawl at one moment.
 
     `rules_version` and `crawl_delay` are of the rules of the lane that `paced_lane` gives. `quiet_seconds`: since when
-    no worker has given a sign of life; `waiting`: what one of them said it waits for."""
+    no worker has given a sign of life; `waiting`: what one of them said it waits for. `beside`: the crawls that have
+    slots of the same processes now."""
 
     crawl: Crawl
     progress: Progress
@@ -47,6 +49,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     crawl_delay: float | None = None
     quiet_seconds: float = 0.0
     waiting: str = ""
+    beside: Sequence[str] = ()
 
 
 class Asked(NamedTuple):
@@ -240,6 +243,12 @@ def _answers(look: Look) -> str:
     if slots and busy >= BUSY_SHARE * slots:
         if fewer := _trouble(workers, is_shortage):
             return fewer
+        if look.beside:
+            more = len(look.beside) - 1
+            others = f"{look.beside[0]} and {several(more, 'other crawl')}" if more else look.beside[0]
+            return (
+                f"slots: its workers share them with {others}; `shoal priority`, --concurrency and --workers change it"
+            )
         return "the answers of the sites, or this machine: --concurrency and --workers change it"
     if progress.delayed and progress.delayed == progress.left:
         return "visits that are due later" if progress.visits else "retries that wait for their time"

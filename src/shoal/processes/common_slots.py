@@ -119,7 +119,7 @@ class CommonSlots:
 
     def _claims(self) -> list[Claim]:
         return [
-            Claim(place.crawl, place.priority, place.held, place.served, place in self._wanting)
+            Claim(place.crawl, place.priority, place.held, place.served, place in self._wanting, place.size)
             for place in self._places.values()
         ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 import msgspec
 
@@ -46,6 +47,14 @@ async def at_work(crawl: str, *, frontier: Frontier) -> list[WorkerBeat]:
 def is_at_work(beat: WorkerBeat) -> bool:
     """Whether a worker that gave a sign of life a moment ago still works."""
     return presence_of(beat, is_heard=True) is Presence.WORKING
+
+
+def crawls_beside(mine: Sequence[WorkerBeat], workers: Sequence[WorkerBeat]) -> list[str]:
+    """The other crawls that the processes of these workers have requests of on their way now."""
+    processes = {(worker.machine, worker.pid) for worker in mine}
+    own = {worker.crawl for worker in mine}
+    here = [beat for beat in workers if (beat.machine, beat.pid) in processes]
+    return sorted({beat.crawl for beat in here if beat.busy and is_at_work(beat)} - own)
 
 
 def presence_of(beat: WorkerBeat, *, is_heard: bool) -> Presence:

@@ -11,7 +11,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl, LaneStatus, WorkerBeat
 from shoal.processes.bounds import Look, bound_of, is_repaced, paced_lane
 from shoal.processes.crawl_record import record_of
-from shoal.processes.crew import SILENT_SECONDS, is_at_work
+from shoal.processes.crew import SILENT_SECONDS, crawls_beside, is_at_work
 from shoal.processes.stats import Meter, Silence, Snapshot
 
 LANES_SHOWN = 50
@@ -66,6 +66,7 @@ class Looker:
             crawl_delay=delay,
             quiet_seconds=self._silence.read(mine, now=now),
             waiting=self._waiting(),
+            beside=crawls_beside(mine, workers),
         )
         return self._meter.read(crawl, progress, lanes=busy, workers=mine, now=now, bound=bound_of(look))
 

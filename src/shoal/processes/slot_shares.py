@@ -11,27 +11,30 @@ LOWER_PART: Final = 10
 
 
 class Claim(NamedTuple):
-    """What one crawl has of the slots: how many it holds, and when it last got one. `wants` more than it holds."""
+    """What one crawl has of the slots: how many it holds, and when it last got one. `wants` more than it holds, and may
+    have `most` at once."""
 
     crawl: str
     priority: int
     held: int
     served: int
     wants: bool
+    most: int
 
 
 def grants(claims: Sequence[Claim], *, size: int, since_lower: int) -> dict[str, int]:
     """How many of `size` slots each crawl that wants more gets now, beside those that it holds.
 
-    The crawls of the highest priority share nine tenths, the others take turns at the rest; who wants no more keeps
-    what it has. `since_lower`: starts of the highest since the last one of the others."""
+    The crawls of the highest priority share nine tenths, or as many as they may have, the others take turns at the
+    rest; who wants no more keeps what it has. `since_lower`: starts of the highest since the last one of the others."""
     free = size - sum(claim.held for claim in claims)
     left = size - sum(claim.held for claim in claims if not claim.wants)
     wanting = sorted((claim for claim in claims if claim.wants), key=lambda claim: claim.served)
     top = max((claim.priority for claim in wanting), default=0)
     highest = [claim for claim in wanting if claim.priority == top]
     lower = [claim for claim in wanting if claim.priority < top]
-    part = _part_of_lower(left, since_lower) if lower else 0
+    part = max(_part_of_lower(left, since_lower), left - sum(claim.most for claim in highest))
+    part = min(part, sum(claim.most for claim in lower))
     given = _given(lower, part, free=free)
     most = free - sum(given.values())
     if lower and left < LOWER_PART:
@@ -47,12 +50,23 @@ def _part_of_lower(slots: int, since_lower: int) -> int:
 
 
 def _given(claims: Sequence[Claim], slots: int, *, free: int) -> dict[str, int]:
-    """The same number of slots for each of these, who share so many, of which some are free. What is left over goes to
-    those that were served longest ago."""
+    """What these, who share so many slots, get of those that are free."""
     free = max(0, min(free, slots - sum(claim.held for claim in claims)))
+    shares = _shares(claims, max(0, slots))
     given = {}
-    each, more = divmod(max(0, slots), len(claims) or 1)
-    for index, claim in enumerate(claims):
-        given[claim.crawl] = min(free, max(0, each + (index < more) - claim.held))
+    for claim in claims:
+        given[claim.crawl] = min(free, max(0, shares[claim.crawl] - claim.held))
         free -= given[claim.crawl]
     return given
+
+
+def _shares(claims: Sequence[Claim], slots: int) -> dict[str, int]:
+    """The same number of slots for each, or as many as it may have: the others share the rest. What is left over goes
+    to those that were served longest ago."""
+    shares: dict[str, int] = {}
+    while claims and (small := [claim for claim in claims if claim.most <= slots // len(claims)]):
+        shares |= {claim.crawl: claim.most for claim in small}
+        slots -= sum(claim.most for claim in small)
+        claims = [claim for claim in claims if claim.crawl not in shares]
+    each, more = divmod(slots, len(claims) or 1)
+    return shares | {claim.crawl: each + (index < more) for index, claim in enumerate(claims)}

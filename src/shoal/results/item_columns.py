@@ -9,7 +9,7 @@ import typing
 from collections.abc import Iterable
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Final, Literal, NewType, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NewType, NotRequired, Required, Union, get_args, get_origin
 
 import msgspec
 
@@ -22,6 +22,14 @@ from shoal.store.item_views import MAX_COLUMNS, Kind
 SAMPLE: Final = 200_000
 # Names that items make up as they go are not kept without end.
 FIELDS_KEPT: Final = 20_000
+SPIDERS_READ: Final = 1000
+# A step of the index for each spider.
+_SPIDERS: Final = """
+    WITH RECURSIVE found (spider) AS (
+        SELECT min(spider) FROM items
+        UNION ALL SELECT (SELECT min(spider) FROM items WHERE items.spider > found.spider) FROM found
+        WHERE found.spider IS NOT NULL)
+    SELECT spider FROM found WHERE spider IS NOT NULL"""
 
 _BOOL, _INT, _LONG, _FLOAT, _TEXT, _NESTED = 1, 2, 4, 8, 16, 32
 _BITS: Final[dict[type, int]] = {
@@ -42,7 +50,16 @@ _PLAIN: Final[tuple[tuple[type, Kind], ...]] = (
     (str, "text"),
 )
 # Stored as a text, whatever they are in Python.
-_TEXTS: Final = ("uuid.UUID", "pathlib.Path", "datetime.timedelta", "datetime.time", "builtins.bytes")
+_TEXTS: Final = ("uuid.UUID", "pathlib.PurePath", "datetime.timedelta", "datetime.time", "builtins.bytes")
+# Types of pydantic that are classes of their own.
+_OF_PYDANTIC: Final[dict[str, Kind]] = {
+    **dict.fromkeys(("AwareDatetime", "NaiveDatetime", "PastDatetime", "FutureDatetime"), "time"),
+    **dict.fromkeys(("PastDate", "FutureDate"), "date"),
+    **dict.fromkeys(("SecretStr", "SecretBytes"), "text"),
+}
+_MODULES_OF_TEXTS: Final = ("pydantic.networks", "pydantic_core._pydantic_core", "ipaddress")
+_QUALIFIERS: Final = (Annotated, Required, NotRequired, Final)
+_NO_VALUE: Final = (type(None), msgspec.UnsetType)
 
 
 class FieldsSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +98,24 @@ async def fields_seen(store: Store, spider: str, *, sample: int = SAMPLE) -> Fie
     )
 
 
+async def fields_missing(store: Store, spider: str, fields: Iterable[str], *, sample: int) -> tuple[list[str], int]:
+    """Those of the fields that none of a spider's first items has, and how many items were looked at."""
+    missing, looked = dict.fromkeys(fields), 0
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    async for item in store.items(ItemFilter(spider=spider)):
+        looked += 1
+        for name in decode(item.data):
+            missing.pop(name, None)
+        if looked == sample or not missing:
+            break
+    return list(missing), looked
+
+
+async def spiders_with_items(store: Store) -> list[str]:
+    """The spiders that a store has items of, without reading the items; some of them if there are very many."""
+    return [spider for (spider,) in (await store.query(_SPIDERS, limit=SPIDERS_READ)).rows]
+
+
 def _bits_of(value: Any) -> int:
     found = _BITS.get(type(value))
     if found is not None:
@@ -111,49 +146,71 @@ def fields_of_class(reference: str) -> tuple[tuple[str, Kind], ...]:
     if not isinstance(found, type):
         known = [one for one, value in vars(module).items() if isinstance(value, type)]
         raise UsageError(f"{source} has no class {name!r}; {did_you_mean(name, known, otherwise='check the name')}")
-    names = _field_names(found)
-    if not names:
+    hints = _hints(found, reference)
+    if not hints:
         raise UsageError(
             f"{reference} is a class without fields: give a dataclass, a msgspec struct, an attrs class, a pydantic"
             " model or a TypedDict"
         )
+    return tuple((name, _kind_of(hint)) for name, hint in hints.items())
+
+
+def _hints(found: type, reference: str) -> dict[str, Any]:
+    """The fields that items of a class have, by the names that they have there, and their types."""
     try:
         hints = typing.get_type_hints(found, include_extras=True)
+        if hasattr(found, "model_fields"):
+            return _of_model(found, hints)
     except Exception as error:
         raise UsageError(f"the types of {reference} cannot be read: {type(error).__name__}: {error}") from None
-    return tuple((stored, _kind_of(hints.get(attribute, Any))) for attribute, stored in names.items())
+    return {name: hints.get(name, Any) for name in _field_names(found)}
 
 
-def _field_names(found: type) -> dict[str, str]:
-    """The fields of a class: their names, and how they are called in an item."""
+def _field_names(found: type) -> list[str]:
     if dataclasses.is_dataclass(found):
-        return {field.name: field.name for field in dataclasses.fields(found)}
+        return [field.name for field in dataclasses.fields(found)]
     if issubclass(found, msgspec.Struct):
-        return {field.name: field.encode_name for field in msgspec.structs.fields(found)}
-    for attribute in ("__attrs_attrs__", "model_fields"):
-        fields = getattr(found, attribute, None)
-        if fields:
-            names: Iterable[str] = fields if isinstance(fields, dict) else (field.name for field in fields)
-            return {name: name for name in names}
-    return {name: name for name in found.__annotations__} if typing.is_typeddict(found) else {}
+        # Not as msgspec encodes them: an item has the names of the attributes.
+        return [field.name for field in msgspec.structs.fields(found)]
+    if attributes := getattr(found, "__attrs_attrs__", None):
+        return [field.name for field in attributes]
+    return list(found.__annotations__) if typing.is_typeddict(found) else []
+
+
+def _of_model(model: Any, hints: dict[str, Any]) -> dict[str, Any]:
+    """What a pydantic model is dumped as: also what it computes."""
+    types_of = {name: hints.get(name, Any) for name in model.model_fields}
+    types_of |= {name: field.return_type for name, field in model.model_computed_fields.items()}
+    if not model.model_config.get("serialize_by_alias"):
+        return types_of
+    fields = model.model_fields | model.model_computed_fields
+    aliases = {name: getattr(field, "serialization_alias", None) or field.alias for name, field in fields.items()}
+    return {aliases[name] or name: hint for name, hint in types_of.items()}
 
 
 def _kind_of(hint: Any) -> Kind:
     origin, parts = get_origin(hint), get_args(hint)
     if isinstance(hint, NewType):
         return _kind_of(hint.__supertype__)
-    if origin is Annotated:
+    if origin in _QUALIFIERS:
         return _kind_of(parts[0])
     if origin is Literal:
         return _one_of({_kind_of(type(value)) for value in parts if value is not None})
     if origin in (Union, types.UnionType):
-        return _one_of({_kind_of(part) for part in parts if part is not type(None)})
+        return _one_of({_kind_of(part) for part in parts if part not in _NO_VALUE})
     if not isinstance(hint, type):
         return "json"
     if issubclass(hint, enum.Enum):
         return _one_of({_kind_of(type(member.value)) for member in hint})
-    if f"{hint.__module__}.{hint.__qualname__}" in _TEXTS or any(
-        f"{base.__module__}.{base.__qualname__}" in _TEXTS for base in hint.__mro__
+    return _kind_of_class(hint)
+
+
+def _kind_of_class(hint: type) -> Kind:
+    if hint.__module__ == "pydantic.types" and hint.__name__ in _OF_PYDANTIC:
+        return _OF_PYDANTIC[hint.__name__]
+    if any(
+        base.__module__ in _MODULES_OF_TEXTS or f"{base.__module__}.{base.__qualname__}" in _TEXTS
+        for base in hint.__mro__
     ):
         return "text"
     return next((kind for base, kind in _PLAIN if issubclass(hint, base)), "json")
@@ -165,6 +222,8 @@ def _one_of(kinds: set[Kind]) -> Kind:
         return next(iter(kinds))
     if kinds == {"integer", "number"}:
         return "number"
+    if kinds and kinds <= {"integer", "number", "decimal"}:
+        return "decimal"
     if kinds and not kinds & {"json"}:
         return "mixed"
     return "json"

@@ -89,15 +89,22 @@ class Views(Protocol):
         """Drop a view or a table; gives whether there was one. The items stay."""
 
 
-def named_columns(fields: Iterable[tuple[str, Kind]], *, indexed: Sequence[str] = ()) -> tuple[ViewColumn, ...]:
-    """A column for each field, with names that differ also where upper and lower case are the same."""
-    taken = set(OWN_COLUMNS)
-    columns = []
-    for field, kind in fields:
-        name = _free_name(field, taken)
-        taken.add(name.casefold())
-        columns.append(ViewColumn(field=field, name=name, kind=kind, indexed=field in indexed))
-    return tuple(columns)
+def named_columns(
+    fields: Iterable[tuple[str, Kind]], *, indexed: Sequence[str] = (), former: Sequence[ViewColumn] = ()
+) -> tuple[ViewColumn, ...]:
+    """A column for each field, with names that differ also where upper and lower case are the same. A field that has
+    had a column keeps its name."""
+    fields = list(fields)
+    chosen = {name for name, _ in fields}
+    names = {column.field: column.name for column in former if column.field in chosen}
+    taken = {*(name.casefold() for name in names.values()), *OWN_COLUMNS}
+    for field, _ in fields:
+        if field not in names:
+            names[field] = _free_name(field, taken)
+            taken.add(names[field].casefold())
+    return tuple(
+        ViewColumn(field=field, name=names[field], kind=kind, indexed=field in indexed) for field, kind in fields
+    )
 
 
 def _free_name(field: str, taken: set[str]) -> str:

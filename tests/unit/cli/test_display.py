@@ -122,11 +122,13 @@ def test_the_live_picture_shows_troubles_and_whose_pause_it_is() -> None:
         WorkerBeat(worker=name, crawl="news-1", host="h", pid=1, version="0", slots=4, troubles=(down,))
         for name in "ab"
     ]
-    crawl, progress = Crawl(id="news-1", spider="news"), Progress(state=CrawlState.PAUSED, queued=3)
+    crawl = Crawl(id="news-1", spider="news", settings={"priority": -2})
+    progress = Progress(state=CrawlState.PAUSED, queued=3)
     bound = bound_of(Look(crawl=crawl, progress=progress, workers=beats))
     snapshot = Meter().read(crawl, progress, lanes=[], workers=beats, now=0.0, bound=bound)
     console.print(picture(snapshot))
     lines = [line.rstrip() for line in console.export_text().splitlines()]
+    assert "priority -2" in lines
     assert "paused   by an operator; `shoal resume` lets it go on" in lines
     assert f"trouble  {down} (2 workers)" in lines
     assert line_of(snapshot).endswith(f"paused by an operator; `shoal resume` lets it go on, {down} (2 workers)")

@@ -11,6 +11,7 @@ from shoal.fetch.descriptors import FEWER_PAGES, trouble_of_shortage
 from shoal.model import Crawl, CrawlState, Held, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
 from shoal.processes.bounds import Look, bound_of
+from shoal.processes.crew import crawls_beside
 
 ASKED = lent_interval(1.0)
 RING = Pool(name="ring", exits=("ring/x", "ring/y"), interval=lent_interval(2.0))
@@ -45,6 +46,18 @@ def bound(*lanes: LaneStatus, **fields: Any) -> str:
 
 def state(**fields: Any) -> str:
     return bound(progress=Progress(**{"state": CrawlState.RUNNING, **fields}))
+
+
+def test_slots_that_other_crawls_have_as_well() -> None:
+    full = [worker(slots=2, busy=2)]
+    assert bound(workers=full).startswith("the answers of the sites, or this machine")
+    also = "slots: its workers share them with"
+    assert bound(workers=full, beside=["news-1"]).startswith(f"{also} news-1; `shoal priority`, --concurrency")
+    assert bound(workers=full, beside=["a", "b", "c"]).startswith(f"{also} a and 2 other crawls; ")
+    here, there = worker(), worker(pid=2)
+    others = [worker(crawl="d", busy=1), worker(crawl="e"), worker(crawl="f", pid=2, busy=1), worker(crawl="d", busy=2)]
+    assert crawls_beside([here], [here, there, *others]) == ["d"]
+    assert crawls_beside([], others) == []
 
 
 def test_a_pause_says_whose_it_is() -> None:

@@ -18,12 +18,13 @@ class Simulated:
         self.held = dict.fromkeys(priorities, 0)
         self.served = dict.fromkeys(priorities, 0)
         self.wants = set(priorities)
+        self.most = dict.fromkeys(priorities, size)
         self.starts = Counter[str]()
         self.since_lower = self.sequence = 0
 
     def grant(self) -> dict[str, int]:
         claims = [
-            Claim(name, priority, self.held[name], self.served[name], name in self.wants)
+            Claim(name, priority, self.held[name], self.served[name], name in self.wants, self.most[name])
             for name, priority in self.priorities.items()
         ]
         return grants(claims, size=self.size, since_lower=self.since_lower)
@@ -81,6 +82,18 @@ def test_a_crawl_that_wants_no_more_leaves_its_slots_to_the_others() -> None:
     process.wants = {"archive"}
     process.held["news"] = 4
     assert process.grant() == {"archive": 28}
+
+
+@pytest.mark.parametrize("priority", [5, 0, -5])
+def test_what_a_crawl_may_not_have_at_once_is_for_the_others(priority: int) -> None:
+    process = Simulated(32, courteous=priority, large=0, small=0)
+    process.most |= {"courteous": 2, "small": 8}
+    process.fill()
+    assert process.held == {"courteous": 2, "large": 22, "small": 8}
+    few = Simulated(6, courteous=priority, large=0)
+    few.most["courteous"] = 2
+    few.run(1)
+    assert few.starts.total() == 6
 
 
 def test_slots_that_are_taken_are_not_taken_away() -> None:

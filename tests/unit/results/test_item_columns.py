@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from canned_store import CannedStore
 
 from shoal.errors import UsageError
+from shoal.journey.item_fields import encoded, fields_of
 from shoal.results.item_columns import FieldsSeen, fields_of_class, fields_seen
-from shoal.store.item_views import MAX_COLUMNS
+from shoal.spider_file import load_module
+from shoal.store.item_views import MAX_COLUMNS, named_columns
 
 SHOP = """
 import enum
@@ -19,12 +22,12 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, NewType, TypedDict
+from typing import Annotated, Any, Literal, NewType, NotRequired, TypedDict
 from uuid import UUID
 
 import attrs
 import msgspec
-from pydantic import BaseModel
+from pydantic import AwareDatetime, BaseModel, Field, HttpUrl, PastDate, computed_field
 
 Sku = NewType("Sku", str)
 class Size(enum.Enum):
@@ -52,21 +55,33 @@ class Book:
     either: int | str
     number: int | float
     nested: int | list[int]
+    sum: Decimal | int
     meta: Annotated[int, "pages"] = 0
 
 class Struct(msgspec.Struct, rename="camel"):
     first_name: str
-    age: int = 0
+    age: int | msgspec.UnsetType = msgspec.UNSET
 
 @attrs.define
 class Attrs:
     price: float
 
 class Model(BaseModel):
-    price: Decimal | None = None
+    price: Decimal | None = Field(default=None, alias="Price")
+    at: AwareDatetime | None = None
+    day: PastDate | None = None
+    site: HttpUrl | None = None
+    @computed_field
+    @property
+    def pages(self) -> int:
+        return 3
+
+class Aliased(BaseModel):
+    model_config = {"serialize_by_alias": True, "populate_by_name": True}
+    price: int = Field(default=1, alias="Price")
 
 class Typed(TypedDict):
-    price: int
+    price: NotRequired[int]
 
 class Plain:
     def __init__(self) -> None:
@@ -118,6 +133,13 @@ async def test_of_too_many_fields_the_most_frequent_ones_are_columns() -> None:
     assert found.left_out == MAX_COLUMNS + 1
 
 
+def test_a_field_keeps_the_name_of_its_column_whichever_item_comes_first() -> None:
+    first = named_columns([("title", "text"), ("Title", "text")])
+    again = named_columns([("TITLE", "text"), ("Title", "text"), ("title", "integer")], former=first)
+    names = {column.field: column.name for column in again}
+    assert names == {"title": "title", "Title": "Title_2", "TITLE": "TITLE_3"}
+
+
 def test_a_class_says_what_its_columns_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop_items.py").write_text(SHOP)
@@ -125,12 +147,25 @@ def test_a_class_says_what_its_columns_are(tmp_path: Path, monkeypatch: pytest.M
         "title": "text", "pages": "integer", "price": "number", "exact": "decimal", "stock": "boolean", "seen": "time",
         "day": "date", "sku": "text", "size": "integer", "kind": "text", "id": "text", "took": "text", "raw": "text",
         "tags": "json", "offers": "json", "any": "json", "either": "mixed", "number": "number", "nested": "json",
-        "meta": "integer",
+        "sum": "decimal", "meta": "integer",
     }  # fmt: skip
-    assert fields_of_class("shop_items.py:Struct") == (("firstName", "text"), ("age", "integer"))
+    assert fields_of_class("shop_items.py:Struct") == (("first_name", "text"), ("age", "integer"))
     assert fields_of_class("shop_items.py:Attrs") == (("price", "number"),)
-    assert fields_of_class("shop_items:Model") == (("price", "decimal"),)
+    assert dict(fields_of_class("shop_items:Model")) == {
+        "price": "decimal", "at": "time", "day": "date", "site": "text", "pages": "integer",
+    }  # fmt: skip
     assert fields_of_class("shop_items:Typed") == (("price", "integer"),)
+
+
+def test_columns_have_the_names_that_a_yielded_object_has_in_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop_items.py").write_text(SHOP)
+    shop = load_module("shop_items.py")
+    for name, given in (("Struct", {"first_name": "A", "age": 1}), ("Model", {}), ("Aliased", {"price": 1})):
+        stored = msgspec.json.decode(encoded(fields_of(getattr(shop, name)(**given))))
+        assert [field for field, _ in fields_of_class(f"shop_items.py:{name}")] == list(stored)
 
 
 @pytest.mark.parametrize(

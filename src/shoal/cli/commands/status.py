@@ -275,11 +275,13 @@ def _lifetime(snapshot: Snapshot) -> float:
 def _show_crawls(rows: Sequence[tuple[Crawl, Progress]], screen: Screen, *, older: int) -> None:
     from shoal.policy.verdicts import set_aside
 
-    columns = ("crawl", "state", "done", "left", "dead", "began", "took")
+    has_priorities = any(crawl.priority for crawl, _ in rows)
+    columns = ["crawl", "state", *["priority"] * has_priorities, "done", "left", "dead", "began", "took"]
     cells = [
         (
             crawl.id,
             progress.state,
+            *[str(crawl.priority)] * has_priorities,
             count(progress.done),
             count(progress.left),
             count(progress.dead),
@@ -288,7 +290,8 @@ def _show_crawls(rows: Sequence[tuple[Crawl, Progress]], screen: Screen, *, olde
         )
         for crawl, progress in rows
     ]
-    screen.table(columns, cells, right=("done", "left", "dead", "took"), spare=("took", "began"), folds=("crawl",))
+    numbers = ("priority", "done", "left", "dead", "took")
+    screen.table(columns, cells, right=numbers, spare=("took", "began"), folds=("crawl",))
     for crawl, progress in rows:
         if line := set_aside(progress):
             screen.say(f"{crawl.id}: {line}")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, place_options
@@ -84,7 +85,8 @@ async def _look(
     for crawl in shown or crawls[:1]:
         if crawl.id not in watchers:
             watchers[crawl.id] = Coordinator(crawl, frontier=frontier, show=_ignore, say=_silent)
-        snapshots.append(await watchers[crawl.id].look())
+        # The crawl as it is now: its priority may have changed.
+        snapshots.append(replace(await watchers[crawl.id].look(), crawl=crawl))
     return snapshots
 
 

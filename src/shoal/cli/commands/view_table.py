@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from shoal.store.item_views import ItemView, Kind, ViewColumn, ViewCount
 
 NAMED = 8
+LOOKED_AT = 10_000
+PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,13 +104,18 @@ async def _list(url: str, *, as_json: bool) -> None:
 async def _drop(url: str, wanted: Wanted, *, as_json: bool) -> None:
     from shoal.processes.opening import store_at
 
+    if wanted.type is not None or wanted.indexed:
+        raise UsageError("--drop drops the whole view: leave out --type and --index")
     async with store_at(url) as store:
         known = {one.name: one for one in await store.views.all()}
         if wanted.name not in known:
             hint = did_you_mean(wanted.name, known, otherwise="`shoal store views` lists them")
             raise UsageError(f"there is no view {wanted.name!r}: {hint}")
-        if known[wanted.name].spider != wanted.spider:
-            raise UsageError(f"{wanted.name} is of the spider {known[wanted.name].spider}, not of {wanted.spider}")
+        found = known[wanted.name]
+        if found.spider != wanted.spider:
+            raise UsageError(f"{wanted.name} is of the spider {found.spider}, not of {wanted.spider}")
+        if wanted.is_table and not found.is_table:
+            raise UsageError(f"{wanted.name} is a view, not a table: leave out --table")
         await store.views.drop(wanted.name)
     screen = Screen()
     if as_json:
@@ -122,8 +130,8 @@ async def _make(url: str, wanted: Wanted, *, as_json: bool) -> None:
     screen = Screen()
     async with store_at(url) as store:
         fields, origin = await _fields(store, wanted, screen)
-        made = _view(wanted, fields, origin)
         former = next((one for one in await store.views.all() if one.name == wanted.name), None)
+        made = _view(wanted, fields, origin, former)
         await store.views.make(made)
         if made.is_table:
             await _fill(store, made.name, screen)
@@ -137,12 +145,13 @@ async def _fields(store: Store, wanted: Wanted, screen: Screen) -> tuple[tuple[t
     from shoal.results.item_columns import fields_of_class, fields_seen
 
     if wanted.type is not None:
-        return fields_of_class(wanted.type), wanted.type
+        fields = fields_of_class(wanted.type)
+        await _warn_of_fields_that_nobody_has(store, wanted, [field for field, _ in fields], screen)
+        return fields, wanted.type
     seen = await fields_seen(store, wanted.spider, sample=wanted.sample)
     if not seen.looked:
-        raise UsageError(
-            f"there is no item of the spider {wanted.spider!r} to take fields from: give --type FILE:CLASS"
-        )
+        advice = await _spider_meant(store, wanted.spider) or "give --type FILE:CLASS"
+        raise UsageError(f"there is no item of the spider {wanted.spider!r} to take fields from: {advice}")
     if seen.left_out:
         screen.say(
             f"{count(seen.left_out)} fields that few items have are no columns: --type says which ones are to be"
@@ -156,7 +165,30 @@ async def _fields(store: Store, wanted: Wanted, screen: Screen) -> tuple[tuple[t
     return seen.fields, f"the fields of {count(seen.looked)} of {count(seen.items)} items"
 
 
-def _view(wanted: Wanted, fields: tuple[tuple[str, Kind], ...], origin: str) -> ItemView:
+async def _warn_of_fields_that_nobody_has(store: Store, wanted: Wanted, fields: list[str], screen: Screen) -> None:
+    """A class of other items gives columns that are always empty."""
+    from shoal.results.item_columns import fields_missing
+
+    missing, looked = await fields_missing(store, wanted.spider, fields, sample=LOOKED_AT)
+    if not looked:
+        advice = await _spider_meant(store, wanted.spider)
+        said = f"warning: there is no item of the spider {wanted.spider!r} so far"
+        screen.say(f"{said}: {advice}" if advice else said)
+    elif missing:
+        named = ", ".join(missing[:NAMED]) + (" …" if len(missing) > NAMED else "")
+        of = f"{several(looked, 'item')} that {'was' if looked == 1 else 'were'} looked at"
+        screen.say(f"warning: none of the {of} has the fields {named}, which {wanted.type} has")
+
+
+async def _spider_meant(store: Store, spider: str) -> str:
+    from shoal.results.item_columns import spiders_with_items
+
+    known = await spiders_with_items(store)
+    some = ", ".join(known[:NAMED]) + (" …" if len(known) > NAMED else "")
+    return did_you_mean(spider, known, otherwise=f"the store has items of {some}" if known else "")
+
+
+def _view(wanted: Wanted, fields: tuple[tuple[str, Kind], ...], origin: str, former: ItemView | None) -> ItemView:
     from shoal.store.item_views import ItemView, named_columns
 
     names = [field for field, _ in fields]
@@ -164,7 +196,7 @@ def _view(wanted: Wanted, fields: tuple[tuple[str, Kind], ...], origin: str) -> 
         if field not in names:
             hint = did_you_mean(field, names, otherwise=f"there are {', '.join(names[:NAMED])}")
             raise UsageError(f"--index {field}: there is no such field; {hint}")
-    columns = named_columns(fields, indexed=wanted.indexed)
+    columns = named_columns(fields, indexed=wanted.indexed, former=former.columns if former else ())
     return ItemView(name=wanted.name, spider=wanted.spider, columns=columns, is_table=wanted.is_table, origin=origin)
 
 
@@ -190,6 +222,8 @@ def _show(view: ItemView, former: ItemView | None, counted: ViewCount, screen: S
     )
     for change in changes if former is not None else [f"{_column_text(column)}" for column in view.columns]:
         screen.line(f"  {change}")
+    if not PLAIN.fullmatch(view.name):
+        screen.say(f"its name needs quotes in SQL: SELECT * FROM {_quoted(view.name)}")  # noqa: S608 -- shown
     if counted.misfits:
         where = ", ".join(f"{name} ({count(number)})" for name, number in _largest(counted.by_column))
         screen.line(f"{several(counted.misfits, 'item')} with a value that does not fit, which is NULL here: {where}")

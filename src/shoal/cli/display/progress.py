@@ -114,6 +114,7 @@ def picture(snapshot: Snapshot, *, elapsed: float | None = None) -> RenderableTy
     bound = snapshot.bound if snapshot.progress.left else ""
     is_paused = snapshot.progress.state is CrawlState.PAUSED
     for label, text in (
+        ("priority", str(snapshot.crawl.priority or "")),
         (PAUSED if is_paused else "bound by", bound.removeprefix(PAUSED).lstrip(": ")),
         *(("trouble", line) for line in troubles(snapshot)),
         ("records", set_aside(snapshot.progress)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -37,7 +38,9 @@ class NoViews:
         return False
 
     def _refusal(self, spider: str) -> UsageError:
+        url = f"files:{self._folder}"
+        export = f"shoal export --spider {shlex.quote(spider)} -o items.parquet --store {shlex.quote(url)}"
         return UsageError(
-            f"files:{self._folder} has no database of its own to keep a view in: write `shoal export --spider {spider}"
-            " -o items.parquet`, which has a column for each field, or crawl into --store items.db or postgresql://…"
+            f"{url} has no database of its own to keep a view in: write `{export}`, which has a column for each field,"
+            " or crawl into --store items.db or postgresql://…"
         )

@@ -33,7 +33,7 @@ $$;
 
 CREATE FUNCTION item_number(value jsonb) RETURNS double precision LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN jsonb_typeof(value) = 'number' THEN
-        CASE WHEN value::numeric = 0 OR abs(value::numeric) BETWEEN 1e-300 AND 1e308
+        CASE WHEN value::numeric = 0 OR abs(value::numeric) BETWEEN 1e-307 AND 1.7976931348623157e308
              THEN value::numeric::double precision END END
 $$;
 
@@ -41,41 +41,50 @@ CREATE FUNCTION item_decimal(value jsonb) RETURNS numeric LANGUAGE sql IMMUTABLE
     SELECT CASE jsonb_typeof(value)
         WHEN 'number' THEN value::numeric
         WHEN 'string' THEN CASE WHEN length(value #>> '{}') <= 1000 THEN
-            CASE WHEN value #>> '{}' ~ '^[+-]?[0-9]+(\.[0-9]*)?$' THEN (value #>> '{}')::numeric END END END
+            CASE WHEN value #>> '{}' ~ '^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,2})?$' THEN (value #>> '{}')::numeric END END END
 $$;
 
 CREATE FUNCTION item_boolean(value jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN jsonb_typeof(value) = 'boolean' THEN value = 'true' END
 $$;
 
--- A day of the calendar. The inner CASE is reached only by texts that the outer one lets through.
-CREATE FUNCTION item_day(day text) RETURNS date LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN day ~ '^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$' AND day !~ '^0000' THEN
-        CASE WHEN right(day, 2)::int <= extract(day FROM make_date(left(day, 4)::int, substr(day, 6, 2)::int, 1)
-                                                + interval '1 month - 1 day')
-             THEN make_date(left(day, 4)::int, substr(day, 6, 2)::int, right(day, 2)::int) END END
+-- These two are no single expression, which a statement on one item would plan anew: the session keeps their plans. They
+-- name nothing of our schema: readers of a view have another path.
+
+CREATE FUNCTION item_date(value jsonb) RETURNS date LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+    given text := value #>> '{}';
+    days  int;
+BEGIN
+    IF jsonb_typeof(value) <> 'string' OR given !~ '^[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]$' OR given ~ '^0000' THEN
+        RETURN NULL;
+    END IF;
+    days := extract(day FROM make_date(left(given, 4)::int, substr(given, 6, 2)::int, 1) + interval '1 month - 1 day');
+    RETURN CASE WHEN right(given, 2)::int BETWEEN 1 AND days THEN given::date END;
+END
 $$;
 
--- With a path of its own: readers of a view have another.
-CREATE FUNCTION item_date(value jsonb) RETURNS date LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
-    SELECT CASE WHEN jsonb_typeof(value) = 'string' AND length(value #>> '{}') = 10
-                THEN item_day(value #>> '{}') END
-$$;
-
--- A time without a zone is UTC. What follows the day is read by parts that cannot fail.
-CREATE FUNCTION item_time(value jsonb) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    SET search_path FROM CURRENT AS $$
-    SELECT CASE WHEN jsonb_typeof(value) = 'string' AND length(value #>> '{}') BETWEEN 10 AND 40 THEN
-        CASE WHEN item_day(left(value #>> '{}', 10)) IS NOT NULL AND substr(value #>> '{}', 11) ~
-            '^([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.,][0-9]{1,9})?)?(Z|[+-](0[0-9]|1[0-4]):?[0-5][0-9])?)?$'
-        THEN (item_day(left(value #>> '{}', 10)) + coalesce(
-                 substring(substr(value #>> '{}', 12) FROM '^[0-9:]+')::interval
-                 + coalesce(substring(value #>> '{}' FROM '[.,]([0-9]{1,6})'), '0')::float8
-                   / 10 ^ length(coalesce(substring(value #>> '{}' FROM '[.,]([0-9]{1,6})'), '0')) * interval '1 second',
-                 interval '0')
-             - CASE WHEN substr(value #>> '{}', 11) ~ '[+-]' THEN
-                   (substring(substr(value #>> '{}', 11) FROM '([+-])') || '1')::int * (
-                       substring(substr(value #>> '{}', 11) FROM '[+-]([0-9]{2})')::int * interval '1 hour'
-                       + right(value #>> '{}', 2)::int * interval '1 minute')
-               ELSE interval '0' END) AT TIME ZONE 'UTC' END END
+-- A time without a zone is UTC. What comes to the cast, cannot fail there.
+CREATE FUNCTION item_time(value jsonb) RETURNS timestamptz LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+    given text := value #>> '{}';
+    days  int;
+    at    timestamptz;
+BEGIN
+    IF jsonb_typeof(value) <> 'string' OR length(given) > 40 OR given ~ '^0000' OR given !~
+        '^[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.,][0-9]+)?)?(Z|[+-](0[0-9]|1[0-4]):?[0-5][0-9])?)?$'
+    THEN
+        RETURN NULL;
+    END IF;
+    days := extract(day FROM make_date(left(given, 4)::int, substr(given, 6, 2)::int, 1) + interval '1 month - 1 day');
+    IF substr(given, 9, 2)::int NOT BETWEEN 1 AND days THEN
+        RETURN NULL;
+    END IF;
+    -- Beyond microseconds the server would round up.
+    given := replace(regexp_replace(given, '([.,][0-9]{6})[0-9]+', '\1'), ',', '.');
+    at := CASE WHEN length(given) = 10 THEN given || 'T00:00Z' WHEN given ~ '(Z|[+-][0-9]{2}:?[0-9]{2})$' THEN given
+               ELSE given || 'Z' END;
+    -- An offset may lead beyond the years that readers of any language know.
+    RETURN CASE WHEN at >= timestamptz '0001-01-01 00:00Z' AND at < timestamptz '10000-01-01 00:00Z' THEN at END;
+END
 $$;

@@ -35,10 +35,17 @@ _FIRST: Final[_Position] = (0, 0)
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """A part that was moved, and where the next one begins."""
+    """What became of a try to move a part: how many lines went, and where the next one begins."""
 
-    moved: int
-    position: _Position
+    moved: int = 0
+    position: _Position = _FIRST
+    is_part: bool = False
+    # Whoever goes on to other weeks then lets that process find those taken, and both leave weeks behind.
+    is_for_another: bool = False
+
+
+_NOTHING: Final = _Step()
+_FOR_ANOTHER: Final = _Step(is_for_another=True)
 
 
 class PostgresLogWeeks:
@@ -58,10 +65,12 @@ class PostgresLogWeeks:
         first = [week_number(begun["week"].isoformat())] if begun else []
         for week in dict.fromkeys([*first, *sorted(tables)]):
             for table in tables.get(week, [_OTHER]):
-                position = _FIRST
-                while (step := await self._move(week, table, position, archive=archive, put=put)) is not None:
-                    position = step.position
+                step = await self._move(week, table, _FIRST, archive=archive, put=put)
+                while step.is_part:
                     yield step.moved
+                    step = await self._move(week, table, step.position, archive=archive, put=put)
+                if step.is_for_another:
+                    return
                 if table != _OTHER:
                     await self._drop_if_empty(table)
 
@@ -73,17 +82,17 @@ class PostgresLogWeeks:
         async with self._link.transaction(reads=True) as connection:
             return [MovedPart(**dict(row)) for row in await connection.fetch(query)]
 
-    async def _move(self, week: int, table: str, position: _Position, *, archive: str, put: Put) -> _Step | None:
-        """Move a part of a week; None if there is none, or if another process moves this store's log now."""
+    async def _move(self, week: int, table: str, position: _Position, *, archive: str, put: Put) -> _Step:
+        """Move a part of a week, unless there is none, or another process moves this store's log now."""
         where = (position, monday_of(week), monday_of(week + 1))
         name = await self._begin(week, table, where, archive=archive)
         if not name:
-            return None
+            return _NOTHING if name == "" else _FOR_ANOTHER
         async with self._link.transaction(seconds=MOVE_SECONDS) as connection:
             await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout TO {int(MOVE_SECONDS * 1000)}")
             begun = await connection.fetchrow(f"{_BEGUN} AND name = $1 FOR UPDATE SKIP LOCKED", name)
             if begun is None:
-                return None
+                return _FOR_ANOTHER
             rows = await connection.fetch(_TAKE.format(table=table), *where)
             lines = [FetchRow(**{column: row[column] for column in _COLUMNS}) for row in rows]
             begun_in = begun["archive"] if begun["archive"] != archive else ""
@@ -97,16 +106,17 @@ class PostgresLogWeeks:
                 "UPDATE log_parts SET archive = $2, lines = $3, moved_at = now() WHERE name = $1",
                 *(name, archive, len(lines)),
             )
-        return _Step(len(lines), max((tuple(row["ctid"]) for row in rows), default=position))
+        return _Step(len(lines), max((tuple(row["ctid"]) for row in rows), default=position), is_part=True)
 
-    async def _begin(self, week: int, table: str, where: tuple[Any, ...], *, archive: str) -> str:
-        """The name of the next part, which is noted from now on; empty: there is nothing to move."""
+    async def _begin(self, week: int, table: str, where: tuple[Any, ...], *, archive: str) -> str | None:
+        """The name of the next part, which is noted from now on; empty: there is nothing to move; None: another process
+        has begun one."""
         monday = date.fromisoformat(week_text(week))
         async with self._link.transaction() as connection:
             await connection.execute(_LOCK)
             begun = await connection.fetchrow(_BEGUN)
             if begun is not None:
-                return begun["name"] if begun["week"] == monday else ""
+                return str(begun["name"]) if begun["week"] == monday else None
             if not await connection.fetchval(f"SELECT EXISTS (SELECT {_OF_WEEK.format(table=table)})", *where):
                 return ""
             name = new_name(week)

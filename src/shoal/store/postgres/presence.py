@@ -60,6 +60,14 @@ _GONE = """
 _GONE_MISSING = _GONE.format(condition="missing_since < to_timestamp($4)")
 _GONE_UNSEEN = _GONE.format(condition="last_seen < to_timestamp($4)")
 
+# Locked in the order in which writers lock rows, as above.
+_DELETE = """
+    WITH chosen AS MATERIALIZED (
+        SELECT spider, key FROM items WHERE spider = $1 AND key = ANY($2::text[]) AND crawl = $3
+        ORDER BY spider, key FOR UPDATE)
+    DELETE FROM items AS old USING chosen
+    WHERE old.spider = chosen.spider AND old.key = chosen.key AND old.crawl = $3 RETURNING old.key"""
+
 
 async def lock_items(connection: Connection, items: Sequence[ItemRow], looks: Sequence[PageLook]) -> None:
     """Lock what a write with looks will touch, at the beginning of its transaction."""
@@ -138,10 +146,7 @@ async def delete_items(link: PostgresLink, spider: str, crawl: str) -> int:
             if not rows:
                 return gone
             keys, last = [row["key"] for row in rows], rows[-1]["key"]
-            deleted = await connection.fetch(
-                "DELETE FROM items WHERE spider = $1 AND key = ANY($2::text[]) AND crawl = $3 RETURNING key",
-                spider, keys, crawl,
-            )  # fmt: skip
+            deleted = await connection.fetch(_DELETE, spider, keys, crawl)
             names = [row["key"] for row in deleted]
             await connection.execute(
                 "DELETE FROM item_versions WHERE spider = $1 AND key = ANY($2::text[])", spider, names

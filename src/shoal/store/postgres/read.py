@@ -193,6 +193,11 @@ async def answer(link: PostgresLink, sql: str, *, limit: int, seconds: float) ->
             if connection.is_closed():
                 raise
             raise UsageError(f"the statement is not usable: {link.address.without_secrets(str(error))}") from None
+        except (ValueError, OverflowError) as error:
+            # Of the driver: the server knows times before the year 1 and after 9999.
+            raise UsageError(
+                f"the answer has a time that Python does not know ({error}): take it as text, such as changed_at::text"
+            ) from None
     return QueryAnswer(columns=columns, rows=[tuple(row) for row in rows[:limit]], has_more=len(rows) > limit)
 
 

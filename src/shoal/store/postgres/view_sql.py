@@ -94,10 +94,8 @@ def fill_statement(view: ItemView) -> str:
     )
 
 
-def follow_statements(view: ItemView) -> list[str]:
-    """The function and the triggers by which the table follows `items`, in the transaction of each write."""
-    function, spider = function_name(view), literal(view.spider)
-    new, changed, deleted = trigger_names(view)
+def function_statement(view: ItemView) -> str:
+    """The function by which the table follows `items`, in the transaction of each write: made, or replaced."""
     # The data is read once, however many columns are taken from it.
     row = (
         "(SELECT NEW.key, NEW.url, NEW.first_seen, NEW.changed_at, NEW.version, NEW.gone_at, NEW.data || '{}' AS data)"
@@ -109,11 +107,18 @@ def follow_statements(view: ItemView) -> list[str]:
         f" {_upsert(view, source=row)};\n RETURN NULL;\nEND"
     )
     tag = f"$body_{_digest(body)}$"
-    run = f"EXECUTE FUNCTION {function}()"
+    # With the rights of its owner: who may write items may not be allowed to write here.
+    return (
+        f"CREATE OR REPLACE FUNCTION {function_name(view)}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
+        f" SET search_path FROM CURRENT AS {tag}{body}{tag}"
+    )
+
+
+def trigger_statements(view: ItemView) -> list[str]:
+    """The triggers that call the function."""
+    spider, run = literal(view.spider), f"EXECUTE FUNCTION {function_name(view)}()"
+    new, changed, deleted = trigger_names(view)
     return [
-        # With the rights of its owner: who may write items may not be allowed to write here.
-        f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
-        f" SET search_path FROM CURRENT AS {tag}{body}{tag}",
         f"CREATE TRIGGER {new} AFTER INSERT ON items FOR EACH ROW WHEN (NEW.spider = {spider}) {run}",
         f"CREATE TRIGGER {changed} AFTER UPDATE ON items FOR EACH ROW WHEN (NEW.spider = {spider} AND"
         " (NEW.version <> OLD.version OR NEW.url <> OLD.url OR NEW.gone_at IS DISTINCT FROM OLD.gone_at))"

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from shoal.errors import UsageError
+from shoal.errors import StorageError, UsageError
 from shoal.store.item_views import (
     ItemView,
     ViewColumn,
@@ -32,9 +32,17 @@ MAKE_SECONDS = 600.0
 
 _ALL = "SELECT name, spider, is_table, origin, columns, position IS NULL FROM item_views"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('shoal views ' || current_schema(), 0))"
+# Before anything else, and of all parts at once: writers and readers of items have locked this table first as well. Who
+# takes the parts one after the other, as a statement on triggers does, meets them half-way, and both wait for ever.
+_WITHOUT_WRITERS = "LOCK TABLE items IN SHARE ROW EXCLUSIVE MODE"
+_ALONE = "LOCK TABLE items IN ACCESS EXCLUSIVE MODE"
+# The function has it, and the rights of its owner: a table of the same name that a writer makes for its session alone
+# must not come first, as it does where a path does not name that schema.
+_PATH = "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)"
 _IS_TAKEN = """
-    SELECT EXISTS (SELECT FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)
-        OR EXISTS (SELECT FROM pg_type WHERE typname = $1 AND typnamespace = current_schema()::regnamespace)"""
+    WITH here AS (SELECT quote_ident(current_schema())::regnamespace AS schema)
+    SELECT EXISTS (SELECT FROM pg_class, here WHERE relname = $1 AND relnamespace = schema)
+        OR EXISTS (SELECT FROM pg_type, here WHERE typname = $1 AND typnamespace = schema)"""
 _KEEP = """
     INSERT INTO item_views (name, spider, is_table, origin, columns, position) VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT (name) DO UPDATE SET
@@ -42,7 +50,7 @@ _KEEP = """
 _GRANTS = """
     SELECT privilege_type, CASE WHEN grantee = 0 THEN NULL ELSE pg_get_userbyid(grantee) END
     FROM pg_class, aclexplode(relacl)
-    WHERE relname = $1 AND relnamespace = current_schema()::regnamespace AND grantee <> relowner"""
+    WHERE relname = $1 AND relnamespace = quote_ident(current_schema())::regnamespace AND grantee <> relowner"""
 
 
 class PostgresViews:
@@ -122,6 +130,11 @@ class PostgresViews:
                 await connection.execute(_LOCK)
                 await connection.execute(f"SET LOCAL lock_timeout TO '{LOCK_SECONDS}s'")
                 yield connection
+            except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+                raise StorageError(
+                    "somebody else holds the items or this view for long, as a query or a backup does: run this again"
+                    " when that is over"
+                ) from None
             except asyncpg.DependentObjectsStillExistError as error:
                 what = self._link.address.without_secrets(error.detail or str(error))
                 raise UsageError(f"something else uses this view or a column of it: {what}; drop that first") from None
@@ -148,11 +161,14 @@ async def _create(connection: Connection, view: ItemView) -> None:
     if not view.is_table:
         await connection.execute(view_sql.view_statement(view))
         return
+    await connection.execute(_WITHOUT_WRITERS)
     await connection.execute(view_sql.table_statement(view))
     for column in view.columns:
         if column.indexed:
             await connection.execute(view_sql.index_statement(view, column))
-    await _follow(connection, view)
+    await connection.execute(_PATH)
+    for statement in (view_sql.function_statement(view), *view_sql.trigger_statements(view)):
+        await connection.execute(statement)
 
 
 async def _change(connection: Connection, view: ItemView, former: ItemView) -> None:
@@ -166,7 +182,7 @@ async def _change(connection: Connection, view: ItemView, former: ItemView) -> N
         for privilege, role in grants:
             await connection.execute(view_sql.grant_statement(view, privilege, role))
         return
-    await _let_go(connection, former)
+    await connection.execute(_WITHOUT_WRITERS)
     for column in former.columns:
         if column not in view.columns:
             await connection.execute(f"DROP INDEX IF EXISTS {view_sql.index_name(former, column)}")
@@ -180,15 +196,13 @@ async def _change(connection: Connection, view: ItemView, former: ItemView) -> N
             await connection.execute(f"ALTER TABLE {name} ADD COLUMN {view_sql.column_definition(column)}")
         if column.indexed and column not in former.columns:
             await connection.execute(view_sql.index_statement(view, column))
-    await _follow(connection, view)
-
-
-async def _follow(connection: Connection, view: ItemView) -> None:
-    for statement in view_sql.follow_statements(view):
-        await connection.execute(statement)
+    # The triggers stay as they are: to drop one would also keep readers of items out.
+    await connection.execute(_PATH)
+    await connection.execute(view_sql.function_statement(view))
 
 
 async def _let_go(connection: Connection, view: ItemView) -> None:
+    await connection.execute(_ALONE)
     for name in view_sql.trigger_names(view):
         await connection.execute(f"DROP TRIGGER IF EXISTS {name} ON items")
     await connection.execute(f"DROP FUNCTION IF EXISTS {view_sql.function_name(view)}()")

@@ -34,6 +34,36 @@ _TYPES: Final[dict[Kind, str]] = {
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]+")
 # Without a modifier SQLite takes the 30th of February for a day.
 _DAY: Final = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
+# Beyond it a number is infinite, which no column may hold.
+_FINITE: Final = "{} BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
+# The next two read a text in steps. Of its one row each step takes the maximum: a step that is an aggregate SQLite
+# takes once, others it would write out wherever their columns are used, and extract the value a hundred times.
+# A decimal as Python writes it, also as 1E-7.
+_DECIMAL: Final = f"""(SELECT CAST(text AS NUMERIC) FROM (
+        SELECT max(text) AS text, max(iif(e, substr(text, 1, e - 1), text)) AS digits,
+            max(iif(e, ltrim(substr(text, e + 1, 1), '+-') || substr(text, e + 2), '0')) AS power
+        FROM (SELECT max(text) AS text, max(instr(lower(text), 'e')) AS e FROM (SELECT {{v}} AS text)))
+    WHERE length(text) <= 1000 AND ltrim(substr(digits, 1, 1), '+-') || substr(digits, 2) GLOB '[0-9]*'
+        AND substr(digits, 2) NOT GLOB '*[^0-9.]*' AND digits NOT GLOB '*.*.*'
+        AND (power GLOB '[0-9]' OR power GLOB '[0-9][0-9]') AND {_FINITE.format("CAST(text AS NUMERIC)")})"""  # noqa: S608 -- no value of a user
+# Read by its parts: SQLite itself takes 24:00 for a time, knows no offset without a colon, and rounds up to times that
+# there are not.
+_ZONE: Final = """CASE WHEN clock GLOB '*[0-9]Z' THEN 'Z' WHEN clock GLOB '*[0-9][+-][0-9][0-9]:[0-9][0-9]'
+    THEN substr(clock, -6) WHEN clock GLOB '*[0-9][+-][0-9][0-9][0-9][0-9]' THEN substr(clock, -5) ELSE '' END"""
+_TIME: Final = f"""(SELECT time FROM (
+        SELECT max(strftime('%Y-%m-%dT%H:%M:%fZ', day || iif(clock = '', '', 'T' || substr(clock, 1, 8))
+            || iif(length(clock) > 9, '.' || substr(clock, 10, 3), '') || substr(zone, 1, 3)
+            || iif(length(zone) > 1, ':' || substr(zone, -2), ''))) AS time
+        FROM (SELECT max(text) AS text, max(day) AS day, max(zone) AS zone,
+                  max(substr(clock, 1, length(clock) - length(zone))) AS clock
+              FROM (SELECT max(text) AS text, max(day) AS day, max(clock) AS clock, max({_ZONE}) AS zone
+                    FROM (SELECT max(text) AS text, max(substr(text, 1, 10)) AS day, max(substr(text, 12)) AS clock
+                          FROM (SELECT {{v}} AS text))))
+        WHERE day GLOB '{_DAY}' AND date(day, '+0 days') = day AND (length(text) = 10
+            OR substr(text, 11, 1) IN ('T', ' ') AND substr(clock, 1, 5) GLOB '[0-2][0-9]:[0-5][0-9]' AND clock < '24'
+                AND (length(clock) = 5 OR substr(clock, 6, 3) GLOB ':[0-5][0-9]' AND (length(clock) = 8
+                    OR substr(clock, 9) GLOB '[.,][0-9]*' AND substr(clock, 10) NOT GLOB '*[^0-9]*'))))
+    WHERE time >= '0001')"""  # noqa: S608 -- no value of a user
 # {v}: the value as SQLite has it; {t}: its type in JSON; {j}: it as JSON.
 _CONVERTED: Final[dict[Kind, str]] = {
     "text": "CASE WHEN {t} = 'text' THEN {v} END",
@@ -42,14 +72,11 @@ _CONVERTED: Final[dict[Kind, str]] = {
     " WHEN {t} = 'real' AND {v} >= -9223372036854775808.0 AND {v} < 9223372036854775808.0"
     " AND {v} = CAST({v} AS INTEGER)"
     " THEN CAST({v} AS INTEGER) END",
-    "number": "CASE WHEN {t} IN ('integer', 'real') THEN CAST({v} AS REAL) END",
-    "decimal": "CASE WHEN {t} IN ('integer', 'real') THEN {v}"
-    " WHEN {t} = 'text' AND length({v}) <= 1000 AND ltrim(substr({v}, 1, 1), '+-') || substr({v}, 2) GLOB '[0-9]*'"
-    " AND substr({v}, 2) NOT GLOB '*[^0-9.]*' AND {v} NOT GLOB '*.*.*' THEN CAST({v} AS NUMERIC) END",
+    "number": f"CASE WHEN {{t}} IN ('integer', 'real') AND {_FINITE.format('{v}')} THEN CAST({{v}} AS REAL) END",
+    "decimal": f"CASE WHEN {{t}} IN ('integer', 'real') THEN iif({_FINITE.format('{v}')}, {{v}}, NULL)"
+    f" WHEN {{t}} = 'text' THEN {_DECIMAL} END",
     "boolean": "CASE WHEN {t} IN ('true', 'false') THEN {t} = 'true' END",
-    "time": f"CASE WHEN {{t}} = 'text' AND {{v}} GLOB '{_DAY}*'"
-    " AND {v} >= '0001' AND date(substr({v}, 1, 10), '+0 days') = substr({v}, 1, 10)"
-    " THEN strftime('%Y-%m-%dT%H:%M:%fZ', {v}) END",
+    "time": f"CASE WHEN {{t}} = 'text' THEN {_TIME} END",
     "date": f"CASE WHEN {{t}} = 'text' AND {{v}} GLOB '{_DAY}' AND {{v}} >= '0001'"
     " AND date({v}, '+0 days') = {v} THEN {v} END",
     "json": "CASE WHEN {t} <> 'null' THEN {j} END",

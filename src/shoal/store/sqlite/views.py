@@ -69,7 +69,8 @@ def _all(connection: sqlite3.Connection) -> list[ItemView]:
 
 
 def _find(connection: sqlite3.Connection, name: str) -> ItemView | None:
-    row = connection.execute(f"{_ALL} WHERE name = ?", (name,)).fetchone()
+    # Books is not books: but of the two a file has one.
+    row = connection.execute(f"{_ALL} WHERE name = ? COLLATE BINARY", (name,)).fetchone()
     return None if row is None else _view(row)
 
 

@@ -22,7 +22,7 @@ function crawlTable(app, reread) {
     keyOf: (/** @type {CrawlSummary} */ crawl) => crawl.id,
     empty: "No crawls yet. Start a spider here, or with: shoal run FILE",
     columns: [
-      { title: "Crawl", cell: (crawl) => [crawlLink(crawl), h("span", { class: "under" }, `${crawl.spider}, ${moment(crawl.created)}`)] },
+      { title: "Crawl", cell: (crawl) => [crawlLink(crawl), h("span", { class: "under" }, `${crawl.spider}, ${moment(crawl.created)}${crawl.priority ? `, priority ${crawl.priority}` : ""}`)] },
       { title: "State", cell: (crawl) => [badge(crawl.state), (crawl.refusal || crawl.reason) && h("span", { class: "under" }, crawl.refusal || crawl.reason)] },
       { title: "Progress", kind: "wide", cell: progressBar },
       { title: "Rate", kind: "number", cell: (crawl) => (crawl.state === "running" ? rate(crawl.rate) : "–") },

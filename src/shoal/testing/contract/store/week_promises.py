@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -217,6 +218,14 @@ class WeekPromises:
         assert await moved(store, put) == [1, 1]
         assert seen == [[], []]
         assert files.keys() == [1, 2]
+
+    async def test_two_that_begin_together_leave_nothing_behind(self, store: Store, reopen: Reopen) -> None:
+        files, other, number = Files(), await reopen(), 40
+        await store.write([], [fetch(key, at=key * A_WEEK) for key in range(number)])
+        counts = await asyncio.gather(moved(store, files.put), moved(other, files.put))
+        assert sum(map(sum, counts)) == number
+        assert files.keys() == list(range(number))
+        assert await left(store, *range(number)) == []
 
     async def test_a_part_that_was_begun_for_another_archive_says_so(self, store: Store) -> None:
         files = Files()
