@@ -119,7 +119,7 @@ changed_crawls = st.builds(
     pools=st.lists(pools, max_size=2, unique_by=lambda pool: pool.name).map(tuple),
     settings=st.sampled_from([{}, {"depth": 3}, {"priority": -1}]),
     weight=st.sampled_from([1.0, 3.0]),
-    searches=st.booleans(),
+    fastest=st.sampled_from([0.0, 0.2, 0.7]),
     dedup_ttl=st.sampled_from([0.0, 3.0, 8.0, 20.0]),
     limits=st.lists(limits, max_size=2).map(tuple),
 )

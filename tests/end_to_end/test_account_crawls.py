@@ -1,4 +1,4 @@
-"""Crawls as somebody: one login per account for the whole fleet, cookies that stay where they belong."""
+"""Crawls as somebody: one login per account for the whole fleet, cookies and headers that stay where they belong."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ class Shop:
             self.strangers += 1
             return reply("<p>Please log in")
         self.visits.append((who, request.path))
-        if cookies.get("seen", who) != who or f"Agent/{who}" != request.headers["user-agent"]:
+        # What a rendered page loads has the account's cookies, but not its headers.
+        member = None if request.path == "/favicon.ico" else who
+        said = request.headers["user-agent"], request.headers.get("x-member")
+        if cookies.get("seen", who) != who or said != (f"Agent/{who}", member):
             self.mixed.append(request.path)
         if self.log_out_after and len(self.visits) == self.log_out_after:
             self.sessions = {number: name for number, name in self.sessions.items() if name != who}
@@ -98,12 +101,16 @@ def members(
 ) -> ExitCrawl:
     crawl = exit_crawl(spider, f"http://127.0.0.1:{server.port}/0", max_attempts=1)
     given = {who: word for who, word in {**PASSWORDS, **passwords}.items() if only in ("", who)}
-    logins = [{"name": who, "password": word, "user_agent": f"Agent/{who}"} for who, word in given.items()]
+    logins = [
+        {"name": who, "password": word, "user_agent": f"Agent/{who}", "headers.X-Member": who}
+        for who, word in given.items()
+    ]
     text = "".join(
         "[[logins]]\n" + "".join(f'{name} = "{value}"\n' for name, value in login.items()) for login in logins
     )
     (crawl.folder / "logins.toml").write_text(text)
-    crawl.pool("shop", [], group="accounts", file="logins.toml", rate=rate)
+    host = f"http://127.0.0.1:{server.port}"
+    crawl.pool("shop", [], group="accounts", file="logins.toml", rate=rate, hosts=[host])
     return crawl
 
 

@@ -50,12 +50,14 @@ from shoal import Item, Spider
 class Graph(Spider):
     start = ["{url}"]
     rate = "80/s"
-    settings = {{"allow_private": True, "obey_robots": False, "pace": "fixed", "per_host": 64}}
+    settings = {{"allow_private": True, "obey_robots": False, "pace": "fixed", "per_host": 64, "first_byte_seconds": 1}}
 
     def parse(self, page):
         yield Item(key=page.url, number=page.text("h1"))
         for request in page.follow("a"):
-            request.region = "eu" if int(request.url.rpartition("/")[2]) % 3 == 0 else None
+            is_regional = int(request.url.rpartition("/")[2]) % 3 == 0
+            # A page of the region finds others: without a pool these would keep its region.
+            request.region, request.pool = ("eu", None) if is_regional else (None, "direct")
             yield request
 """
 
@@ -96,6 +98,10 @@ class Network:
     def add_address(self, host: str, address: str) -> None:
         """Give one more address to the host with this one."""
         self._ip("-n", self._namespace(host), "address", "add", f"{address}/24", "dev", "eth0")
+
+    def take_address(self, host: str, address: str) -> None:
+        """Take an address from a host that was given it."""
+        self._ip("-n", self._namespace(host), "address", "delete", f"{address}/24", "dev", "eth0")
 
     @contextlib.contextmanager
     def cut(self, address: str) -> Iterator[None]:
@@ -224,7 +230,7 @@ def proxy_at(host: tuple[str, ...], *, leaving_from: str, folder: Path) -> Itera
             it.kill()
 
 
-# Seven seconds: hosts of which one has addresses and a proxy that no other one can use.
+# Seven seconds: hosts of which one has addresses and a proxy that no other one can use. One address is lost on the way.
 def test_only_the_host_that_has_exits_sends_the_requests_of_their_region(
     network: Network, fleet: RedisFleet, tmp_path: Path
 ) -> None:
@@ -241,9 +247,12 @@ def test_only_the_host_that_has_exits_sends_the_requests_of_their_region(
         _, refused, code = ended(stranger)
         assert (code, f"does not have the address {own}: it has {WORKERS[0]}, 127.0.0.1" in refused) == (2, True)
         worker = fleet.start("worker", "graph.py", "--burst", "--exits", "own.toml", prefix=special, frontier=there)
+        wait_until(lambda: any(hit.peer == own for hit in fleet.site.hits()), otherwise=f"nothing left from {own}")
+        network.take_address(WORKERS[1], own)
         for process in (run, worker):
             _, err, code = ended(process)
             assert code == 0, err
+        assert f"is down: this machine does not have the address {own} any more" in err
     fleet.check(PAGES)
     peers = {number_of(hit.path): hit.peer for hit in fleet.site.hits()}
     regional = {peer for number, peer in peers.items() if number and number % 3 == 0}

@@ -189,6 +189,7 @@ class Pooled(Spider):
     """Goes through a pool that shoal.toml has."""
 
     pool = "ring"
+    rate = "30/s"
 
     def parse(self, page: Any) -> Any:
         yield Item(key=page.url)

@@ -114,7 +114,7 @@ async def test_another_crawl_whose_keys_cannot_be_read_stops_nobody(
 ) -> None:
     await begin(frontier, "one", "a.test", needs_rules=True)
     await frontier.update_lane("one", "a.test", LaneUpdate(rules=b"allow", rules_seconds=600.0))
-    await begin(frontier, "two", "a.test", needs_rules=True, searches=True)
+    await begin(frontier, "two", "a.test", needs_rules=True, fastest=0.1)
     await take(frontier, "one", 1)
     server.call("DEL", f"{prefix_of('one')}{key}")
     server.call("SET", f"{prefix_of('one')}{key}", "not yours")

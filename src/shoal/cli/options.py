@@ -182,12 +182,12 @@ def _behind(pipe: str) -> str:
 def exits_option(command: Command) -> Command:
     """--exits, for commands whose processes work. Worker processes that they start find it in their environment."""
 
-    def checked(_: click.Context, __: click.Parameter, file: str | None) -> str | None:
+    def checked(context: click.Context, option: click.Parameter, file: str | None) -> str | None:
         if file:
             from shoal.exits.offered import load_own_exits
 
             path = Path(file).absolute()
-            load_own_exits(path)
+            load_own_exits(path, given_by=_given_by(context, option))
             os.environ[EXITS_VARIABLE] = str(path)
         return file
 

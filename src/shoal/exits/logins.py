@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import tomllib
 from typing import Final
-from urllib.parse import urlsplit
 
+import ada_url
 import msgspec
 
 from shoal.exits.exit_urls import parse_proxy
@@ -16,6 +16,7 @@ from shoal.fetch.exit_config import ExitConfig
 _LOGIN_NAME: Final = re.compile(r"[^\s/]{1,100}")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]{1,8192}")
+_HTTP: Final = re.compile("https?://")
 _FROM_ENVIRONMENT: Final = "_env"
 
 
@@ -28,7 +29,7 @@ def accounts_in(pool: str, given: Table, source: Source) -> tuple[ExitConfig, ..
         logins += [_login(line, source) for line in source.lines(given.file)]
     if given.env:
         logins += [_login(word, source) for word in source.variable(given.env).split()]
-    hosts = tuple(_beginning(host, source) for host in given.hosts)
+    hosts = tuple(_beginning(host, source, number=number) for number, host in enumerate(given.hosts, 1))
     exits: dict[str, ExitConfig] = {}
     for number, login in enumerate(logins, 1):
         where = f"login {number} of its {len(logins)}"
@@ -81,28 +82,28 @@ def _resolved(texts: dict[str, str], source: Source) -> dict[str, str]:
 
 def _headers(headers: dict[str, str], source: Source, *, name: str, hosts: tuple[str, ...]) -> dict[str, str]:
     found = _resolved(headers, source)
-    for header, value in found.items():
+    for number, (header, value) in enumerate(found.items(), 1):
         if not _HEADER_NAME.fullmatch(header) or not _HEADER_VALUE.fullmatch(value):
-            source.fail(f"{header!r} of {name} is no header: a name, and a value of one line in ASCII")  # not the value
+            # Neither name nor value: people may have swapped them.
+            source.fail(f"header {number} of {name} is no header: write a name, and a value of one line in ASCII")
     if found and not hosts:
         source.fail('its headers would go to every site: write hosts = ["api.example.com"]')
     return found
 
 
-def _beginning(host: str, source: Source) -> str:
+def _beginning(host: str, source: Source, *, number: int) -> str:
     """What the URLs of a host begin with. Over http only where that was written: there anybody can read headers."""
     written = host if "://" in host else f"https://{host}"
     try:
-        parts = urlsplit(written.rstrip("/"))
-        port = parts.port
+        # As in the URLs of tasks: api.bücher.example has another form there.
+        url = ada_url.URL(f"{written.rstrip('/')}/")
     except ValueError:
-        parts, port = urlsplit(""), None
-    name = parts.hostname or ""
-    if parts.scheme not in ("http", "https") or not name or parts.path or parts.query or "@" in parts.netloc:
-        source.fail(f"{host!r} of hosts is no host: write api.example.com, or http://localhost:8000 without TLS")
-    shown = f"[{name}]" if ":" in name else name
-    is_usual = port in (None, 443 if parts.scheme == "https" else 80)
-    return f"{parts.scheme}://{shown}{'' if is_usual else f':{port}'}/"
+        url = None
+    if url is None or "*" in url.host or url.href != f"{url.protocol}//{url.host}/" or not _HTTP.match(url.href):
+        source.fail(  # without the entry: people may have written a secret into it
+            f"entry {number} of hosts is no host: write api.example.com, or http://localhost:8000 without TLS"
+        )
+    return url.href
 
 
 def _logins_of(name: str, source: Source) -> list[Login]:

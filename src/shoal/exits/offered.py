@@ -85,12 +85,12 @@ def own_exits(environ: Mapping[str, str] = os.environ) -> OwnExits:
     return load_own_exits(Path(written), environ) if written else NO_EXITS
 
 
-def load_own_exits(path: Path, environ: Mapping[str, str] = os.environ) -> OwnExits:
+def load_own_exits(path: Path, environ: Mapping[str, str] = os.environ, *, given_by: str = EXITS_VARIABLE) -> OwnExits:
     """The exits in a file. An address that this machine does not have is refused with those that it has."""
     if not path.is_file():
         # An exit itself is not shown: it may have a password.
         is_exit = re.search(r"@|:/|:\d", str(path))
-        missing = "--exits wants a file" if is_exit else f"there is no file {path}"
+        missing = f"{given_by} wants a file" if is_exit else f"{given_by}: there is no file {path}"
         raise SettingError(f"{missing}: write {MACHINE} = … and [{EXITS}.NAME] with the exits of this machine into it")
     table = read_toml(path)
     machine = _machine(path, table.pop(MACHINE, None))

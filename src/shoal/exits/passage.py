@@ -22,12 +22,12 @@ from shoal.exits.refusals import (
     verdict_on,
 )
 from shoal.exits.site_cookies import SiteCookies, Visit
-from shoal.exits.troubles import Troubles, trouble_of
+from shoal.exits.troubles import KEY_UNSENT, Troubles, trouble_of, trouble_of_unsent
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
 from shoal.fetch.exit_config import ExitConfig, headers_for, secrets_of
 from shoal.fetch.through import Through
 from shoal.frontier.base import Frontier
-from shoal.model import DIRECT, Lease, Pool, Released, Result, Retry
+from shoal.model import DIRECT, VIA, Lease, Pool, Released, Result, Retry
 from shoal.page import TurnedAway
 from shoal.policy.retries import Verdict, judge
 from shoal.secrecy import secrets_in
@@ -204,6 +204,8 @@ class ExitPassage:
         return 0.0
 
     def refused_by_answer(self, answer: Response | Fault, verdict: Verdict) -> Refused | None:
+        if unsent := trouble_of_unsent(self._config, answer):
+            self._troubles.begin(f"{KEY_UNSENT}{self._config.name}", unsent)
         refusal = refusal_of(answer, verdict, had_key=self._had_key)
         return None if refusal is None else self._refused(refusal)
 
@@ -246,7 +248,8 @@ class ExitPassage:
 
     def _note(self, refusal: ExitRefusal) -> None:
         """Note the trouble with the exit, if the refusal shows one."""
-        if trouble := trouble_of(self._config, refusal):
+        host = self._lease.task.lane.partition(VIA)[0]
+        if trouble := trouble_of(self._config, refusal, host=host):
             self._troubles.begin(self._config.name, trouble)
 
     @property

@@ -82,9 +82,10 @@ def ending_of(lease: Lease, refusal: ExitRefusal, *, most_tries: int, exits: int
         return Retry(lease=lease, reason=refusal.reason, free=True)
     detail = f"given up after {several(tries, 'try')} through exits"
     if refusal.kind == "blocked":
+        times = f"{several(refusals, 'time')} " if refusals > exits else ""
         return Dead(
             lease=lease,
-            reason=f"blocked: turned away through {several(refusals, 'exit')}",
+            reason=f"blocked: turned away {times}through {several(min(refusals, exits), 'exit')}",
             detail=f"{refusal.reason}; {detail}",
         )
     return Dead(lease=lease, reason=refusal.reason, detail=detail)

@@ -8,14 +8,18 @@ from collections.abc import Callable
 from typing import Final
 
 from shoal.exits.accounts import LoginRefused
-from shoal.exits.refusals import LOGGED_OUT, ExitRefusal
+from shoal.exits.refusals import LOGGED_OUT, UNAUTHORIZED, ExitRefusal
+from shoal.fetch.base import Fault, Response
 from shoal.fetch.descriptors import is_shortage
 from shoal.fetch.exit_config import ExitConfig
 
 LOGIN_REFUSED: Final = "login refused: "
 LOGIN_FAILED: Final = "login failed: "
+KEY_REFUSED: Final = "key refused: "
+KEY_UNSENT: Final = "key not sent: "
 IS_DOWN: Final = " is down: "
 FAILS: Final = " fails: "
+FORBIDDEN: Final = 403
 MOST_LINES: Final = 10
 LONGEST_LINE: Final = 200
 # Another worker may be the one that finds the exit well again.
@@ -56,11 +60,17 @@ class Troubles:
 
 def is_trouble(line: str) -> bool:
     """Whether a line that a worker said is a trouble with an exit, or with its machine."""
-    return line.startswith((LOGIN_REFUSED, LOGIN_FAILED)) or is_shortage(line) or bool(_EXIT.match(line))
+    return (
+        line.startswith((LOGIN_REFUSED, LOGIN_FAILED, KEY_REFUSED, KEY_UNSENT))
+        or is_shortage(line)
+        or bool(_EXIT.match(line))
+    )
 
 
-def trouble_of(config: ExitConfig, refusal: ExitRefusal) -> str:
+def trouble_of(config: ExitConfig, refusal: ExitRefusal, *, host: str = "the site") -> str:
     """The trouble that a refusal stands for; empty when the page or the site may be the cause."""
+    if config.kind == "key" and refusal.outcome == f"http_{UNAUTHORIZED}":
+        return f"{KEY_REFUSED}{config.name}: {host} answered {UNAUTHORIZED}"
     cause = refusal.reason.removeprefix(f"{refusal.outcome}: ").removeprefix(f"{config.name}: ")
     if refusal.outcome == "login":
         said = cause.removeprefix(f"{LoginRefused.__name__}: ")
@@ -69,3 +79,15 @@ def trouble_of(config: ExitConfig, refusal: ExitRefusal) -> str:
     if refusal.outcome != "exit":
         return ""
     return f"{config.kind} {config.name}{IS_DOWN if refusal.is_certain else FAILS}{cause}"
+
+
+def trouble_of_unsent(config: ExitConfig, answer: Response | Fault) -> str:
+    """The trouble of a page that was refused without the headers of its account, because it is on none of the hosts
+    that get them; empty: that was not the cause."""
+    if not config.headers or isinstance(answer, Fault) or answer.status not in (UNAUTHORIZED, FORBIDDEN):
+        return ""
+    if answer.url.startswith(config.hosts):
+        return ""
+    beginning = "/".join(answer.url.split("/", 3)[:3])
+    hosts = ", ".join(host.removesuffix("/") for host in config.hosts)
+    return f"{KEY_UNSENT}{config.name}: {beginning} answered {answer.status} and is none of its hosts ({hosts})"

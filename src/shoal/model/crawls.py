@@ -73,10 +73,11 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     `dedup_ttl` is how many seconds a key stays known after its task has ended; zero: for ever. `feeding`: opened to be
     fed, it is not finished before a feeder has come. `refusal`: why this shoal leaves it alone, such as that another
     version wrote it; empty: it does not. `pace_scope`: whether hosts have their limits over all crawls that say "host",
-    decided when the crawl begins. It shares them with others by `weight`. `searches`: a new lane begins with the
-    `interval` that an earlier search has learnt of its host, if one is kept; its `base_interval` is the crawl's all the
-    same. `limits`: what stops it before its work is done. `keys`: whether it knows its URLs still; those of a finished
-    crawl can be dropped, in steps."""
+    decided when the crawl begins. It shares them with others by `weight`. `fastest`: the shortest interval to which it
+    searches the pace of its hosts; 0: it does not. A new lane of a crawl that does begins with the `interval` that an
+    earlier search has learnt of its host, if one is kept, but with none below `fastest`; its `base_interval` is the
+    crawl's all the same. `limits`: what stops it before its work is done. `keys`: whether it knows its URLs still;
+    those of a finished crawl can be dropped, in steps."""
 
     id: str
     spider: str
@@ -93,7 +94,7 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     dedup_ttl: float = 0.0
     pools: tuple[Pool, ...] = ()
     refusal: str = ""
-    searches: bool = False
+    fastest: float = 0.0
     pace_scope: Literal["host", "crawl"] = "host"
     weight: float = 1.0
     limits: tuple[Limit, ...] = ()

@@ -35,10 +35,8 @@ class Moods:
 
     @staticmethod
     def of(settings: Settings) -> Moods:
-        first = lent_interval(parse_rate(settings.rate))
-        bounds = None
-        if settings.pace == "search":
-            bounds = SearchBounds(first=first, fastest=lent_interval(parse_rate(settings.max_rate)))
+        first, fastest = lent_interval(parse_rate(settings.rate)), fastest_interval(settings)
+        bounds = SearchBounds(first=first, fastest=fastest) if fastest else None
         return Moods(adaptive=settings.pace != "fixed", first=first, bounds=bounds)
 
     @property
@@ -112,6 +110,11 @@ class Moods:
         if search is None:
             search = self._searches[lane] = LaneSearch()
         return search
+
+
+def fastest_interval(settings: Settings) -> float:
+    """The shortest interval to which a search brings a lane; 0: nothing is searched."""
+    return lent_interval(parse_rate(settings.max_rate)) if settings.pace == "search" else 0.0
 
 
 def _started(lease: Lease) -> float:

@@ -226,7 +226,7 @@ def _origin(look: Look, lane: LaneStatus, asked: Asked) -> str:
 def _asked(lane: LaneStatus, crawl: Crawl) -> Asked:
     pool = pool_of(lane, crawl)
     if pool is None:
-        change = ", where its search begins" if crawl.searches else "; --rate changes it"
+        change = ", where its search begins" if crawl.fastest else "; --rate changes it"
         return Asked(crawl.interval, change)
     if not pool.has_own_rate:
         return Asked(pool.host_interval, ", the spider's rate; --rate changes it")

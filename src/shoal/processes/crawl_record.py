@@ -14,6 +14,7 @@ from shoal.exits.configuration import PoolSpec
 from shoal.exits.pools import default_pool, pool_of, usable_pools
 from shoal.key_forms import KEY_RULES
 from shoal.model import Budgets, Crawl, CrawlState
+from shoal.policy.moods import fastest_interval
 from shoal.policy.politeness import lent_interval
 from shoal.policy.stop_limits import limits_of
 from shoal.processes.result_places import ResultPlaces
@@ -203,7 +204,7 @@ def describe_crawl(
         id=crawl_id,
         spider=spider_name(type(spider)),
         interval=lent_interval(parse_rate(settings.rate)),
-        searches=settings.pace == "search",
+        fastest=fastest_interval(settings),
         cap=settings.per_host,
         needs_rules=settings.obey_robots,
         budgets=Budgets(

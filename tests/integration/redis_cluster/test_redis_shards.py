@@ -101,6 +101,6 @@ async def test_crawls_that_share_hosts_have_the_number_of_shards_of_the_first(
 
 
 async def test_how_a_crawl_shares_hosts_is_kept(frontier: Frontier) -> None:
-    await frontier.open_crawl(Crawl(id="news", spider="s", pace_scope="crawl", weight=2.5, searches=True))
+    await frontier.open_crawl(Crawl(id="news", spider="s", pace_scope="crawl", weight=2.5, fastest=0.1))
     again = await frontier.open_crawl(Crawl(id="news", spider="s", weight=9.0))
-    assert (again.pace_scope, again.weight, again.searches) == ("crawl", 9.0, False)
+    assert (again.pace_scope, again.weight, again.fastest) == ("crawl", 9.0, 0.0)

@@ -44,6 +44,9 @@ logins = [
 """
 
 
+KEY = "[accounts.a]\nhosts = {hosts}\nlogins = [{{name = 'x', headers = {headers}}}]"
+
+
 def pools_of(folder: Path, text: str, **environ: str) -> dict[str, PoolSpec]:
     (folder / "shoal.toml").write_text(text, encoding="utf-8")
     return load_pools(folder / "shoal.toml", environ=environ)
@@ -218,6 +221,28 @@ def test_logins_come_from_files_and_the_environment_too(tmp_path: Path) -> None:
         ("[accounts.a]\nlogins = [{name = 'x', password_env = 'MISSING'}]", "the environment has no MISSING"),
         ("[accounts.a]\nenv = 'LOGINS'", "name:password"),
         ("[proxies", "is not valid TOML"),
+        (KEY.format(hosts="[]", headers="{X-Key = 's3cret'}"), "would go to every site: write hosts = ["),
+        (KEY.format(hosts="['*.h.example']", headers="{X-Key = 's3cret'}"), "entry 1 of hosts is no host: write api."),
+        (KEY.format(hosts="['h', 'u:s3cret@h']", headers="{X-Key = 's3cret'}"), "entry 2 of hosts is no host"),
+        (KEY.format(hosts="['h/v1']", headers="{X-Key = 's3cret'}"), "entry 1 of hosts is no host"),
+        (
+            KEY.format(hosts="['h']", headers="'X-Key: s3cret'"),
+            "headers of login 1 of its 1 is no table: write headers",
+        ),
+        (KEY.format(hosts="['h']", headers="{X-Key_env = 'MISSING'}"), "the environment has no MISSING"),
+        (KEY.format(hosts="['h']", headers="{'Bearer s3cret' = 'Authorization'}"), "header 1 of x is no header: write"),
+        (
+            KEY.format(hosts="['h']", headers='{X-Key = "s3cret\\nX-Other: 1"}'),
+            "header 1 of x is no header: write a name",
+        ),
+        (
+            "[accounts.a]\nhosts = ['h']\nlogins = [{name = 'x', X-Key = 's3cret'}]",
+            "no login has headers: write headers",
+        ),
+        (
+            KEY.format(hosts="['h']", headers="{X-Key = 's3cret'}}, {name = 'y', password = 's3cret'"),
+            "some of its accounts have a password and some have only headers: make two pools of them",
+        ),
     ],
 )
 def test_says_in_one_line_what_is_wrong(tmp_path: Path, text: str, expected: str) -> None:
@@ -278,9 +303,9 @@ def test_a_gateways_key_is_told_from_its_options(template: str, secrets: list[st
 def test_the_pools_of_the_how_to_pages_can_be_read(tmp_path: Path) -> None:
     pages = Path(__file__).parents[3] / "docs" / "how-to"
     (tmp_path / "residential.txt").write_text("10.0.0.1:80", encoding="utf-8")
-    environ = {"RESIDENTIAL": "10.0.0.2:80", "ANNA_PASSWORD": "a", "BERT_PASSWORD": "b"}
+    environ = {"RESIDENTIAL": "10.0.0.2:80", "ANNA_PASSWORD": "a", "BERT_PASSWORD": "b", "FIRST_KEY": "c"}
     found = {}
-    for name in ("proxies.md", "accounts.md"):
+    for name in ("proxies.md", "accounts.md", "api-keys.md"):
         for text in re.findall(r"```toml\n(.*?)```", (pages / name).read_text(encoding="utf-8"), re.DOTALL):
             found |= pools_of(tmp_path, text, **environ)
     assert {name: len(pool.exits) for name, pool in found.items()} == {
@@ -288,7 +313,19 @@ def test_the_pools_of_the_how_to_pages_can_be_read(tmp_path: Path) -> None:
         "residential": 2,
         "service": 1,
         "shop": 2,
+        "api": 2,
     }
+
+
+def test_the_hosts_of_a_key_are_written_as_the_urls_of_tasks_are(tmp_path: Path) -> None:
+    hosts = "['API.Example.com:443', 'bücher.example', 'http://localhost:8000/', 'http://[::1]:80']"
+    (config,) = pools_of(tmp_path, KEY.format(hosts=hosts, headers="{X-Key = 's3cret'}"))["a"].exits
+    assert config.hosts == (
+        "https://api.example.com/",
+        "https://xn--bcher-kva.example/",
+        "http://localhost:8000/",
+        "http://[::1]/",
+    )
 
 
 def test_exits_that_differ_in_their_secrets_alone_are_not_equal() -> None:

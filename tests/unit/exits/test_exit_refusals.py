@@ -67,6 +67,9 @@ def test_a_page_that_is_turned_away_everywhere_is_given_up() -> None:
     assert isinstance(result, Dead)
     assert result.reason == "blocked: turned away through 6 exits"
     assert "http_403" in result.detail
+    alone = ending_of(lease_for(URL, free_retries=5), BLOCKED, most_tries=6, exits=1)
+    assert isinstance(alone, Dead)
+    assert alone.reason == "blocked: turned away 6 times through 1 exit"
 
 
 def test_tries_that_exits_are_known_to_have_failed_are_no_refusals_of_the_page() -> None:

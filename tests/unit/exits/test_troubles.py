@@ -5,12 +5,22 @@ from __future__ import annotations
 import math
 
 from shoal.exits.refusals import LOGGED_OUT, ExitRefusal
-from shoal.exits.troubles import KEPT_SECONDS, LONGEST_LINE, MOST_LINES, Troubles, is_trouble, trouble_of
+from shoal.exits.troubles import (
+    KEPT_SECONDS,
+    LONGEST_LINE,
+    MOST_LINES,
+    Troubles,
+    is_trouble,
+    trouble_of,
+    trouble_of_unsent,
+)
+from shoal.fetch.base import Response
 from shoal.fetch.descriptors import trouble_of_shortage
 from shoal.fetch.exit_config import ExitConfig
 from shoal.testing.clock import FakeClock
 
 ANNA = ExitConfig(name="shop/anna", kind="account", fields={"name": "anna", "password": "s3cret"})
+KEY = ExitConfig(name="api/first", kind="key", headers={"X-Key": "s3cret"}, hosts=("https://api.test/",))
 PROXY = ExitConfig(name="ring/10.0.0.1:80", kind="proxy", url="http://user:s3cret@10.0.0.1:80")
 
 
@@ -29,8 +39,21 @@ def test_a_refusal_is_a_trouble_if_it_is_the_exits_own() -> None:
     locked = trouble_of(PROXY, refusal("exit", "ring/10.0.0.1:80: it wants other credentials (407)", is_certain=False))
     assert locked == "proxy ring/10.0.0.1:80 fails: it wants other credentials (407)"
     assert trouble_of(PROXY, refusal("http_403", "http_403")) == ""
-    assert all(is_trouble(line) for line in (told, raised, down, locked, trouble_of_shortage("Too many open files")))
+    unknown = trouble_of(KEY, refusal("http_401", "http_401"), host="api.test")
+    assert unknown == "key refused: api/first: api.test answered 401"
+    lines = (told, raised, down, locked, unknown, trouble_of_shortage("Too many open files"))
+    assert all(is_trouble(line) for line in lines)
     assert not is_trouble("proxy servers are down: everywhere")
+
+
+def test_a_page_that_is_refused_without_the_key_since_its_host_gets_none_is_a_trouble() -> None:
+    def told(url: str, status: int) -> str:
+        return trouble_of_unsent(KEY, Response(url=url, status=status, headers={}, body=b"", wire_size=0, elapsed=0.0))
+
+    line = "key not sent: api/first: http://api.test answered 401 and is none of its hosts (https://api.test)"
+    assert told("http://api.test/v1/items", 401) == line
+    assert is_trouble(line)
+    assert told("https://api.test/v1/items", 401) == told("http://api.test/v1/items", 200) == ""
 
 
 def test_a_trouble_is_said_once_and_ends_when_its_exit_works() -> None:

@@ -122,7 +122,7 @@ def test_a_pace_of_the_exits_is_the_pools() -> None:
 def test_a_pace_that_nobody_asked_for_names_its_origin_as_far_as_it_is_known() -> None:
     slower = lane(interval=4 * ASKED, base_interval=ASKED)
     assert "slower than asked for: its answers call for that" in bound(slower)
-    assert bound(lane(), crawl=Crawl(id="c", spider="s", interval=ASKED, searches=True)).endswith(
+    assert bound(lane(), crawl=Crawl(id="c", spider="s", interval=ASKED, fastest=0.1)).endswith(
         ", where its search begins"
     )
     faster = lane(interval=ASKED / 4, base_interval=ASKED)

@@ -107,7 +107,7 @@ async def _open_shard(
                 encoded(crawl.limits),
                 crawl.pace_scope,
                 number(crawl.weight),
-                int(crawl.searches),
+                number(crawl.fastest),
                 number(effective_weight(crawl.weight, crawl.priority)),
             )
             if answer[0] == b"none" and shard.of == 1 and await runner.learn(crawl.id):
@@ -124,7 +124,7 @@ async def _open_shard(
             case b"deleting":
                 await delete_crawl(runner, crawl.id)
             case b"pace":
-                pace = (answer[1], number(crawl.interval), answer[2], crawl.cap)
+                pace = (answer[1], number(crawl.interval), answer[2], crawl.cap, answer[3], number(crawl.fastest))
                 await walk(runner, shard, "pace", *pace)
                 walked = 1
             case b"ttl":

@@ -319,7 +319,7 @@ def decode_crawl(fields: Mapping[bytes, bytes]) -> Crawl:
             "keys": fields.get(b"keys", b"known").decode(),
             "pace_scope": fields.get(b"pace_scope", b"host").decode(),
             "weight": _number_in(fields, b"weight", 1.0),
-            "searches": fields.get(b"searches") == b"1",
+            "fastest": _number_in(fields, b"fastest", 0.0),
         },
         Crawl,
     )

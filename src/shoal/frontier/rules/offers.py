@@ -18,7 +18,8 @@ RENEWED_AT = 0.75 * OFFER_SECONDS  # an offer that lasts longer is not written a
 
 class Offer(msgspec.Struct, frozen=True):
     """The exits that workers offer to one pool, each until a time. `pool` has the limits of a pool that the crawl does
-    not have itself: those that were offered first, until the exits of a call are the only ones left."""
+    not have itself: those that were offered first, with the longest interval and the smallest cap of all that were
+    offered since then, until the exits of a call are the only ones left."""
 
     pool: Pool
     until: dict[str, float]
@@ -41,13 +42,20 @@ def renewed(offers: Offers, given: Sequence[Pool], *, now: float) -> tuple[Offer
     has_changed = any(len(left[name].until) < len(one.until) for name, one in offers.items())
     for pool in given:
         before, bare = left.get(pool.name), msgspec.structs.replace(pool, exits=())
-        known = before.until if before is not None else {}
-        limits = before.pool if before is not None and known.keys() - set(pool.exits) else bare
+        known, limits = before.until if before is not None else {}, bare
+        if before is not None and known.keys() - set(pool.exits):
+            limits = _strictest(before.pool, bare)
         has_changed = has_changed or before is None or limits != before.pool
         has_changed = has_changed or any(name not in known for name in pool.exits)
         until = {name: now + OFFER_SECONDS for name in pool.exits if known.get(name, 0.0) < now + RENEWED_AT}
         left[pool.name] = Offer(limits, known | until)
     return left, has_changed
+
+
+def _strictest(limits: Pool, other: Pool) -> Pool:
+    return msgspec.structs.replace(
+        limits, interval=max(limits.interval, other.interval), cap=min(limits.cap, other.cap)
+    )
 
 
 def with_offers(pools: Sequence[Pool], offers: Offers) -> tuple[Pool, ...]:

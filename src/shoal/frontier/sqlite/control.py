@@ -35,7 +35,7 @@ _COUNT_DEAD = (
 _HAS_MORE = f"SELECT EXISTS ({_AMONG} AND :key IS NULL LIMIT 1 OFFSET :most)"
 _CRAWLS = (
     "SELECT name, spider, state, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost,"
-    " settings, pools, feeding, dedup_ttl, created, finished, limits, keys, apart, weight, searches FROM crawl"
+    " settings, pools, feeding, dedup_ttl, created, finished, limits, keys, apart, weight, fastest FROM crawl"
     " JOIN crawl_about ON crawl_about.crawl = crawl.id"
 )
 KEYS: Final = ("known", "dropping", "dropped")
@@ -57,25 +57,26 @@ def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, at: Moment) -> Crawl | N
             f"dedup {crawl.dedup!r} needs a Redis frontier: set dedup to exact, or use --frontier redis://…"
         )
     check_exits(crawl.pools)
-    found = db.execute("SELECT state, id, interval, cap FROM crawl WHERE name = ?", (crawl.id,)).fetchone()
+    found = db.execute("SELECT state, id, interval, cap, fastest FROM crawl WHERE name = ?", (crawl.id,)).fetchone()
     if found and found[0] == DELETING:
         return None
     if found:
-        _take_over(db, crawl, *found[1:], at=at)
+        _take_over(db, crawl, found[1:], at=at)
     else:
         _create(db, crawl, now=at.wall)
     return _crawl(db.execute(f"{_CRAWLS} WHERE name = ?", (crawl.id,)).fetchone())
 
 
-def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: float, cap: int, *, at: Moment) -> None:
+def _take_over(db: sqlite3.Connection, crawl: Crawl, former: tuple[int, float, int, float], *, at: Moment) -> None:
     """Change how the crawl is run. Lanes whose pace was the crawl's own follow it."""
+    row_id, interval, cap, fastest = former
     budgets = crawl.budgets
     db.execute(
         "UPDATE crawl SET interval = ?, cap = ?, needs_rules = ?, max_pages = ?, max_per_lane = ?, max_per_shape = ?,"
-        " max_cost = ?, limits = ?, share = ?, searches = ? WHERE id = ?",
+        " max_cost = ?, limits = ?, share = ?, fastest = ? WHERE id = ?",
         (
             crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages, budgets.per_lane, budgets.per_shape,
-            budgets.cost, encoded(crawl.limits), effective_weight(crawl.weight, crawl.priority), crawl.searches, row_id,
+            budgets.cost, encoded(crawl.limits), effective_weight(crawl.weight, crawl.priority), crawl.fastest, row_id,
         ),
     )  # fmt: skip
     ledger = load(db, crawl.id, at=at)
@@ -86,6 +87,8 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: floa
     old_pools = {pool.name: pool for pool in pool_exits.take_over(db, row_id, crawl.pools, now=now)}
     direct = f"(name NOT LIKE '%{VIA}%' OR instr(name, '{VIA}{REGION}')) AND name NOT LIKE '%{STAGE}%'"
     _change_pace(db, row_id, direct, old=(interval, cap), new=(crawl.interval, crawl.cap), now=now)
+    if crawl.fastest != fastest:
+        _stay_within(db, row_id, direct, fastest=crawl.fastest)
     for new in crawl.pools:
         if old := old_pools.get(new.name):
             paces = (old.host_interval, old.host_cap), (new.host_interval, new.host_cap)
@@ -114,18 +117,29 @@ def _change_pace(
         )
 
 
+def _stay_within(db: sqlite3.Connection, row_id: int, which: str, *, fastest: float) -> None:
+    """Lanes that are faster than searches may make them now slow down."""
+    least = "iif(:fastest, min(:fastest, base_interval), base_interval)"
+    db.execute(
+        f"UPDATE lane SET interval = {least}, next_start = max(next_start, last_start + {least}),"  # noqa: S608 -- constants
+        f" sharing = iif(sharing = {ALONE}, {SHARED}, sharing)"
+        f" WHERE crawl = :crawl AND {which} AND interval < {least}",
+        {"fastest": fastest, "crawl": row_id},
+    )
+
+
 def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
     budgets = crawl.budgets
     row_id = db.execute(
         "INSERT INTO crawl (name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape,"
         " max_cost, cost, dedup_ttl, generation, turned, epoch, last_seq, last_token,"
         " queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost, limits, apart, share,"
-        " searches)"
+        " fastest)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ?, ?, ?, ?)",
         (
             crawl.id, str(crawl.state), crawl.feeding, crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages,
             budgets.per_lane, budgets.per_shape, budgets.cost, crawl.dedup_ttl, now, encoded(crawl.limits),
-            crawl.pace_scope == "crawl", effective_weight(crawl.weight, crawl.priority), crawl.searches,
+            crawl.pace_scope == "crawl", effective_weight(crawl.weight, crawl.priority), crawl.fastest,
         ),
     ).lastrowid  # fmt: skip
     db.execute("UPDATE crawl SET epoch = id * ? WHERE id = ?", (EPOCHS_PER_CRAWL, row_id))
@@ -329,7 +343,7 @@ def _crawl(row: tuple[Any, ...], known: dict[str, Any] | None = None) -> Crawl:
         keys,
         apart,
         weight,
-        searches,
+        fastest,
     ) = row
     return Crawl(
         id=name,
@@ -349,5 +363,5 @@ def _crawl(row: tuple[Any, ...], known: dict[str, Any] | None = None) -> Crawl:
         keys=KEYS[keys],
         pace_scope="crawl" if apart else "host",
         weight=weight,
-        searches=bool(searches),
+        fastest=fastest,
     )

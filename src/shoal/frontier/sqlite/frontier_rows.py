@@ -17,7 +17,7 @@ CRAWL_COLUMNS = (
     "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost, cost,"
     " finished, dedup_ttl, generation, turned, epoch,"
     " last_seq, last_token, queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost,"
-    " clock_last, clock_shift, kinds, ran, limits, keys, apart, share, searches"
+    " clock_last, clock_shift, kinds, ran, limits, keys, apart, share, fastest"
 )
 LANE_COLUMNS = (
     "id, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight, waiting, known, opener,"
@@ -70,7 +70,7 @@ class CrawlRow(msgspec.Struct):
     keys: int
     apart: int
     share: float
-    searches: int
+    fastest: float
 
     @property
     def left(self) -> int:

@@ -136,15 +136,15 @@ class Ledger:
 
     def _new_lane(self, name: str, base_interval: float, cap: int) -> tuple[Any, ...]:
         """The row of a lane that comes into being. It looks at others if there are any, or something is kept of its
-        host; a crawl that searches begins with the interval that was learnt."""
+        host; a crawl that searches begins with the interval that was learnt, unless that is faster than it may get."""
         crawl = self.crawl
         is_apart = bool(crawl.apart) or STAGE in name
         sharing, interval = first_sharing(name, is_apart=is_apart), base_interval
         if not is_apart:
             if self.db.execute(_HAS_COMPANY, (name, name)).fetchone() is not None:
                 sharing = SHARED
-            if crawl.searches and (learnt := self._learnt(name)) is not None:
-                interval = learnt
+            if crawl.fastest and (learnt := self._learnt(name)) is not None:
+                interval = max(learnt, crawl.fastest)
         columns = (
             name, self.now, 0.0, 0.0, interval, base_interval, cap, 0, 0, 0, 0, 0.0, 0, b"", 0.0, sharing,
         )  # fmt: skip

@@ -5,8 +5,8 @@
 -- feeding: 1 while it is fed; with no row in feeder, it was opened to be fed and no feeder has come yet.
 -- kinds: the kinds of its tasks besides http, with commas between them, in the order in which they came.
 -- ran: the seconds in which workers were there while it was running. limits: what stops it, as JSON; empty: nothing does.
--- apart: 1 if it shares hosts with no other crawl. share: its weight at those that it shares, with its priority. searches: its new
--- lanes begin with the pace that a search has learnt.
+-- apart: 1 if it shares hosts with no other crawl. share: its weight at those that it shares, with its priority. fastest: the
+-- shortest interval to which it searches the pace of its hosts, its new lanes begin with what a search has learnt; 0: it does not search.
 -- keys: 1 from the moment that its keys are being dropped, 2 when they are gone.
 -- state 'deleting': nobody sees it any more, and its rows are being removed.
 -- clock_last: the latest time at which leases were asked for. clock_shift: what is added to the clock, which was stepped.
@@ -48,7 +48,7 @@ CREATE TABLE crawl (
     keys INTEGER NOT NULL DEFAULT 0,
     apart INTEGER NOT NULL DEFAULT 0,
     share REAL NOT NULL DEFAULT 1,
-    searches INTEGER NOT NULL DEFAULT 0
+    fastest REAL NOT NULL DEFAULT 0
 );
 
 -- The processes that feed a crawl's start, each until a time by which it must have said so again. One that has fed everything has

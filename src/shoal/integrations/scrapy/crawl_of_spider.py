@@ -16,6 +16,7 @@ from shoal.frontier.base import Frontier
 from shoal.integrations.scrapy.fingerprints import PROJECT, check_form
 from shoal.integrations.scrapy.project_pools import ProjectPools
 from shoal.model import Budgets, Crawl, CrawlState
+from shoal.policy.moods import fastest_interval
 from shoal.policy.politeness import lent_interval
 from shoal.policy.stop_limits import limits_of
 from shoal.processes.crawl_record import CrawlRecord, is_unfinished, next_id, record_of, results_known, with_refusals
@@ -190,7 +191,7 @@ def _described(crawl_id: str, wanted: ScrapyCrawl, record: CrawlRecord, *, forme
         id=crawl_id,
         spider=wanted.spider,
         interval=lent_interval(parse_rate(settings.rate)),
-        searches=settings.pace == "search",
+        fastest=fastest_interval(settings),
         cap=settings.per_host,
         budgets=Budgets(
             pages=settings.max_pages,

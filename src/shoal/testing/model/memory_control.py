@@ -112,6 +112,8 @@ def take_over(one: ModelCrawl, crawl: Crawl) -> None:
             continue
         if not lane.has_pool or VIA + REGION in lane.name:
             lane.follow((before.interval, before.cap), (crawl.interval, crawl.cap), now)
+            if crawl.fastest != before.fastest:
+                lane.stay_within(crawl.fastest)
         elif (old := old_pools.get(lane.name.partition(VIA)[2])) and (new := one.pools.pool_of(lane.name)):
             lane.follow((old.host_interval, old.host_cap), (new.host_interval, new.host_cap), now)
 

@@ -109,6 +109,12 @@ class ModelLane:
             self.base_interval = new[0]
             self._move(self.last_start + new[0], now)
 
+    def stay_within(self, fastest: float) -> None:
+        """Searches may make it no faster than this now; 0: there are none any more."""
+        least = min(fastest or self.base_interval, self.base_interval)
+        if self.interval < least:
+            self.interval, self.next_start = least, max(self.next_start, self.last_start + least)
+
     def _move(self, start: float, now: float) -> None:
         """Start at another time, but not in the past; a lane that is due already keeps its place in the queue."""
         self.next_start = max(start, self.blocked_until, min(self.next_start, now))

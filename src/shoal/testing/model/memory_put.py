@@ -58,8 +58,8 @@ def lane_of(one: ModelCrawl, name: str) -> ModelLane:
         if STAGE in name:
             interval, cap = 0.0, STAGE_CAP
         lane = ModelLane(name, next(one.lane_ages), one.now, interval, interval, cap)
-        learnt = one.learnt_of(name) if one.crawl.searches and STAGE not in name else None
+        learnt = one.learnt_of(name) if one.crawl.fastest and STAGE not in name else None
         if learnt is not None:
-            lane.interval = learnt
+            lane.interval = max(learnt, one.crawl.fastest)
         one.lanes[name] = lane
     return one.lanes[name]

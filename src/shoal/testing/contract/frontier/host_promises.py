@@ -521,19 +521,39 @@ class HostPromises(FrontierCase):
     async def test_a_pace_that_was_learnt_is_for_new_lanes_of_crawls_that_search(
         self, frontier: Frontier, clock: FakeClock, is_deleted: bool
     ) -> None:
-        await begin(frontier, ONE, interval=1.0, searches=True)
+        await begin(frontier, ONE, interval=1.0, fastest=0.1)
         await frontier.update_lane(ONE, "a.test", LaneUpdate(interval=0.3, learnt=0.25))
         if is_deleted:
             await frontier.delete_crawl(ONE)
         clock.advance(LEARNT_SECONDS - 1.0)
-        await begin(frontier, TWO, "a.test", "b.test", interval=1.0, searches=True)
+        await begin(frontier, TWO, "a.test", "b.test", interval=1.0, fastest=0.1)
         await begin(frontier, "plain", interval=1.0)
         paces = {lane.lane: (lane.interval, lane.base_interval) for lane in await frontier.lanes(TWO)}
         assert paces == {"a.test": (0.25, 1.0), "b.test": (1.0, 1.0)}
         assert [lane.interval for lane in await frontier.lanes("plain")] == [1.0]
         clock.advance(1.0)
-        await begin(frontier, "late", interval=1.0, searches=True)
+        await begin(frontier, "late", interval=1.0, fastest=0.1)
         assert [lane.interval for lane in await frontier.lanes("late")] == [1.0]
+
+    async def test_no_lane_is_faster_than_searches_of_its_crawl_may_make_it(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        async def pace_of(crawl: str) -> tuple[float, float]:
+            (lane,) = await frontier.lanes(crawl)
+            return lane.interval, lane.base_interval
+
+        await begin(frontier, ONE, interval=1.0, fastest=0.1)
+        await frontier.update_lane(ONE, "a.test", LaneUpdate(interval=0.2, learnt=0.2))
+        await begin(frontier, TWO, interval=1.0, fastest=0.5)
+        assert await pace_of(TWO) == (0.5, 1.0)
+        # The same crawl with another end of its search; one that is as far away as before changes nothing.
+        assert len((await ask(frontier, ONE, 1)).leases) == 1
+        for fastest, interval in ((0.1, 0.2), (0.25, 0.25), (0.1, 0.25), (2.0, 1.0)):
+            await frontier.open_crawl(Crawl(id=ONE, spider="s", interval=1.0, fastest=fastest))
+            assert await pace_of(ONE) == (interval, 1.0)
+        assert (await ask(frontier, ONE, 1)).ask_again == 1.0
+        await frontier.open_crawl(Crawl(id=TWO, spider="s", interval=1.0))
+        assert await pace_of(TWO) == (1.0, 1.0)
 
     # What shares nothing.
 
@@ -562,9 +582,9 @@ class HostPromises(FrontierCase):
 
     async def test_the_scope_of_a_crawl_stays_and_its_weight_can_change(self, frontier: Frontier) -> None:
         await begin(frontier, ONE, pace_scope="crawl", weight=2.0)
-        await begin(frontier, ONE, weight=3.0, searches=True)
+        await begin(frontier, ONE, weight=3.0, fastest=0.1)
         crawl = next(crawl for crawl in await frontier.crawls() if crawl.id == ONE)
-        assert (crawl.pace_scope, crawl.weight, crawl.searches) == ("crawl", 3.0, True)
+        assert (crawl.pace_scope, crawl.weight, crawl.fastest) == ("crawl", 3.0, 0.1)
 
     async def test_a_step_of_the_clock_that_both_have_noticed_changes_nothing(
         self, tmp_path: Path, frontier: Frontier, clock: FakeClock

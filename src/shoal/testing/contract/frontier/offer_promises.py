@@ -225,6 +225,20 @@ class OfferPromises(FrontierCase):
         used = exits_of(await ask(second, theirs, worker="w2"))
         assert (set(used), len(used) > 1) == ({"b1"}, True)
 
+    async def test_a_region_has_the_strictest_limits_of_all_that_offer_it(
+        self, frontier: Frontier, second: Frontier, clock: FakeClock
+    ) -> None:
+        await fill(frontier, 20, LANE)
+        mine, theirs = offer("a1", cap=3), offer("b1", interval=5.0, cap=1)
+        assert exits_of(await ask(frontier, mine, limit=2)) == ["a1", "a1"]
+        (lease,) = (await ask(second, theirs, worker="w2")).leases
+        assert exits_of(await ask(frontier, mine)) == []
+        await end(second, lease, "ok")
+        clock.advance(4.0)
+        assert exits_of(await ask(second, theirs, worker="w2")) == []
+        clock.advance(1.0)
+        assert exits_of(await ask(second, theirs, worker="w2")) == ["b1"]
+
     async def test_a_worker_that_alone_offers_a_region_changes_its_limits(self, frontier: Frontier) -> None:
         await fill(frontier, 9, LANE)
         assert exits_of(await ask(frontier, offer("a1", "a2", cap=1))) == ["a1", "a2"]

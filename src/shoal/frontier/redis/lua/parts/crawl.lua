@@ -12,13 +12,13 @@
 -- was not checked since: nothing may change before that.
 crawl = read_fields('crawl', 'state', 'feeding', 'interval', 'cap', 'needs_rules', 'pages', 'per_lane', 'per_shape',
   'epoch', 'run', 'dedup', 'dedup_ttl', 'buckets', 'filters', 'shards', 'shard', 'spent', 'max_cost', 'cost', 'clock_last', 'clock_shift', 'kinds',
-  'ran', 'limits', 'keys', 'share', 'searches')
+  'ran', 'limits', 'keys', 'share', 'fastest')
 if not crawl.state or crawl.state == 'deleting' then return {'none'} end
 if ARGV[2] ~= '' and crawl.run ~= ARGV[2] then return {'repair'} end
 crawl.feeding, crawl.needs_rules = crawl.feeding == '1', crawl.needs_rules == '1'
 crawl.interval, crawl.cap = tonumber(crawl.interval), tonumber(crawl.cap)
 crawl.pages, crawl.per_lane, crawl.per_shape = tonumber(crawl.pages), tonumber(crawl.per_lane), tonumber(crawl.per_shape)
-crawl.ran = tonumber(crawl.ran) or 0
+crawl.ran, crawl.fastest = tonumber(crawl.ran) or 0, tonumber(crawl.fastest) or 0
 crawl.max_cost, crawl.cost = tonumber(crawl.max_cost) or 0, tonumber(crawl.cost) or 0
 -- From here on `now` is the crawl's own time, which nobody can step; `wall` is the time of day, for people.
 local clock_shift, stored_shift = nil, tonumber(crawl.clock_shift) or 0

@@ -82,6 +82,13 @@ function lane_rules.follow_pace(lane, old_interval, old_cap, interval, cap)
   if lane.cap == old_cap then lane.cap = cap end
 end
 
+-- Searches may make the lane no faster than this now; 0: they make it no faster than its own pace. Changes the lane's pace.
+function lane_rules.stay_within(lane, fastest)
+  local least = fastest > 0 and math.min(fastest, lane.base_interval) or lane.base_interval
+  if lane.interval >= least then return end
+  lane.interval, lane.next_start = least, math.max(lane.next_start, lane.last_start + least)
+end
+
 -- twin: rules/lanes.py possible_start
 function lane_rules.possible_start(lane)
   return math.max(now, lane.blocked_until) + (lane.in_flight + 1) * math.max(lane.interval, lane.base_interval) + FAR_SECONDS

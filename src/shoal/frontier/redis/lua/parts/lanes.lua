@@ -211,7 +211,8 @@ function need_lane(name)
     interval = interval, base_interval = interval, cap = cap, in_flight = 0, known = 0,
     opener = 0, rules_until = 0, version = 0, exits_next = 0, sharing = sharing, turn = 0, wants_until = 0, heeded_until = 0, waiting = call('ZCARD', P .. 'q:' .. name), value = '',
   }
-  if sharing == SHARED and crawl.searches == '1' then lane.interval = other_lanes.learnt(name) or interval end
+  local learnt = sharing == SHARED and crawl.fastest > 0 and other_lanes.learnt(name)
+  if learnt then lane.interval = math.max(learnt, crawl.fastest) end
   lane.value = packed(lane)
   call('HSET', P .. 'count', 'age', format('%.0f', age))
   call('HSET', P .. 'lanes', name, lane.value)

@@ -1,6 +1,7 @@
 -- needs: crawl exits offers
 -- offer: a worker has exits that others may lack. They stay until nobody has offered them for OFFER_SECONDS. The limits stay those
--- that were offered first, until the exits of a call are the only ones left.
+-- that were offered first, with the longest interval and the smallest cap of all since then, until the exits of a call are the only ones
+-- left.
 --
 -- ARGV[3…]  for each pool: name, number of its exits, twelve limits (see exits), the exits
 -- Reply     {"ok", "1" if exits came or are gone, or the limits are others: write the pools anew (see pools), walk the lanes, then say so (see offered)}
@@ -35,10 +36,19 @@ local function has_others(one, exits)
   return false
 end
 
+local function strictest(limits, other)
+  local interval, cap, rest = string.match(limits, '^(%S+) (%S+)(.*)$')
+  local other_interval, other_cap = string.match(other, '^(%S+) (%S+)')
+  if tonumber(other_interval) > tonumber(interval) then interval = other_interval end
+  if tonumber(other_cap) < tonumber(cap) then cap = other_cap end
+  return interval .. ' ' .. cap .. rest
+end
+
 local function offer(pool, exits, limits)
   local one = pools[pool] or {limits = limits, names = {}, until_when = {}}
   pools[pool] = one
-  if one.limits ~= limits and not has_others(one, exits) then one.limits, one.is_written, is_changed = limits, true, true end
+  if one.limits ~= limits and has_others(one, exits) then limits = strictest(one.limits, limits) end
+  if one.limits ~= limits then one.limits, one.is_written, is_changed = limits, true, true end
   for _, exit in ipairs(exits) do
     local known = one.until_when[exit]
     if not known then one.names[#one.names + 1], is_changed = exit, true end

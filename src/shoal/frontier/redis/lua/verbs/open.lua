@@ -16,16 +16,16 @@
 -- ARGV[23]    what stops it (see stop_if_reached), as JSON; "" is nothing
 -- ARGV[24]    "crawl" if its pace is its own, else "host": of a new crawl alone
 -- ARGV[25]    its weight at hosts that it shares
--- ARGV[26]    "1" if it searches the pace of its hosts
+-- ARGV[26]    the shortest interval to which it searches the pace of its hosts; 0.0: it does not search
 -- ARGV[27]    the same as ARGV[25] with its priority
 -- Reply       {"none"}: does not exist, a number is needed; {"deleting"}: delete the rest first;
---             {"pace", old interval, old cap}: walk the lanes first; {"ttl"}: change the ttl first (see ttl);
+--             {"pace", old interval, old cap, old fastest}: walk the lanes first; {"ttl"}: change the ttl first (see ttl);
 --             {"ok", {field, value, …}}
 local run_id, number, has_walked = unpack(ARGV, 2, 4)
 local interval, cap, needs_rules, pages, per_lane, per_shape, settings = unpack(ARGV, 5, 11)
 local id, spider, state, feeding, created, dedup, dedup_ttl, max_cost, shard, shards, layout = unpack(ARGV, 12, 22)
 local key, ttl = P .. 'crawl', tonumber(dedup_ttl)
-local old = read_fields('crawl', 'state', 'interval', 'cap', 'dedup_ttl', 'clock_last', 'clock_shift', 'pace_scope')
+local old = read_fields('crawl', 'state', 'interval', 'cap', 'dedup_ttl', 'clock_last', 'clock_shift', 'pace_scope', 'fastest')
 
 if old.state == 'deleting' then return {'deleting'} end
 if not old.state then
@@ -38,8 +38,9 @@ if not old.state then
   -- Whether a source feeds the crawl is for its first shard to know.
   if shard ~= '0' then call('HSET', key, 'feeding', 0) end
   if ttl > 0 then call('HSET', key, 'dedup_ttl', dedup_ttl) end
-elseif (tonumber(old.interval) ~= tonumber(interval) or tonumber(old.cap) ~= tonumber(cap)) and has_walked ~= '1' then
-  return {'pace', old.interval, old.cap}
+elseif has_walked ~= '1' and (tonumber(old.interval) ~= tonumber(interval) or tonumber(old.cap) ~= tonumber(cap)
+  or (tonumber(old.fastest or 0) ~= tonumber(ARGV[26]))) then
+  return {'pace', old.interval, old.cap, old.fastest or '0'}
 elseif old.dedup_ttl and ttl > 0 and tonumber(old.dedup_ttl) ~= ttl then
   return {'ttl'}
 else
@@ -48,6 +49,6 @@ else
   if shift ~= (tonumber(old.clock_shift) or 0) then call('HSET', key, 'clock_shift', format('%.17g', shift)) end
 end
 call('HSET', key, 'interval', interval, 'cap', cap, 'needs_rules', needs_rules, 'pages', pages, 'per_lane', per_lane,
-  'per_shape', per_shape, 'settings', settings, 'max_cost', max_cost, 'limits', ARGV[23], 'weight', ARGV[25], 'searches', ARGV[26], 'share',
+  'per_shape', per_shape, 'settings', settings, 'max_cost', max_cost, 'limits', ARGV[23], 'weight', ARGV[25], 'fastest', ARGV[26], 'share',
   (old.pace_scope or ARGV[24]) == 'crawl' and '' or ARGV[27])
 return {'ok', call('HGETALL', key)}

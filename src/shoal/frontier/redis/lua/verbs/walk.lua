@@ -8,6 +8,8 @@
 -- ARGV[6]  pace: the new interval
 -- ARGV[7]  pace: the old cap
 -- ARGV[8]  pace: the new cap
+-- ARGV[9]  pace: the shortest interval to which searches brought lanes
+-- ARGV[10] pace: that to which they bring lanes now
 -- Reply    {"ok", next cursor, "0" at the end}
 local how, cursor = ARGV[3], ARGV[4]
 local max_lanes, MAX_USES = 200, 4000
@@ -41,10 +43,11 @@ function changes.pools(lane)
 end
 
 function changes.pace(lane)
-  local old_interval, interval, old_cap, cap = unpack(ARGV, 5, 8)
+  local old_interval, interval, old_cap, cap, old_fastest, fastest = unpack(ARGV, 5, 10)
   local is_region = lane.via and string.sub(lane.via, 1, #REGION) == REGION
   if (not lane.via or is_region) and not is_stage(lane.name) then
     lane_rules.follow_pace(lane, tonumber(old_interval), tonumber(old_cap), tonumber(interval), tonumber(cap))
+    if tonumber(old_fastest) ~= tonumber(fastest) then lane_rules.stay_within(lane, tonumber(fastest)) end
   end
 end
 
