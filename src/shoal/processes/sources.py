@@ -9,6 +9,7 @@ import inspect
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,9 +18,10 @@ from shoal.frontier.base import Frontier
 from shoal.journey.intake import Found, Intake
 from shoal.journey.listings import PAGES, SITEMAP
 from shoal.journey.plain_requests import HandlerNames
-from shoal.model import PutReport
+from shoal.model import CrawlState, PutReport
+from shoal.policy.stop_limits import SPIDER
 from shoal.processes.outages import until_reachable
-from shoal.spider import Pages, Request, Sitemap, Source, Spider, Stdin, UrlFile, handler_name
+from shoal.spider import Pages, Request, Sitemap, Source, Spider, Stdin, StopCrawl, UrlFile, handler_name
 from shoal.urls import canonical, lane_of
 
 BATCH = 500
@@ -128,19 +130,30 @@ async def feed(
     max_pending: int,
     say: Say,
 ) -> PutReport:
-    """Put every request in batches, waiting while `max_pending` tasks wait already. Repeating it is harmless."""
+    """Put every request in batches, waiting while `max_pending` tasks wait already. Repeating it is harmless. A start
+    that raises StopCrawl has ended."""
     new = duplicates = 0
     found = Found()
-    async for request in requests:
-        if request is not None:
-            # Its own URL as the base: a start URL is always in scope.
-            intake.request(request, found, parent=None, base=request.url, scoped=False)
-        if len(found.tasks) >= BATCH or request is None:
-            report = await _put(frontier, crawl, found, say=say)
-            new, duplicates, found = new + report.new, duplicates + report.duplicates, Found()
-            await _wait_for_room(frontier, crawl, max_pending, say=say)
+    try:
+        async for request in requests:
+            if request is not None:
+                # Its own URL as the base: a start URL is always in scope.
+                intake.request(request, found, parent=None, base=request.url, scoped=False)
+            if len(found.tasks) >= BATCH or request is None:
+                report = await _put(frontier, crawl, found, say=say)
+                new, duplicates, found = new + report.new, duplicates + report.duplicates, Found()
+                await _wait_for_room(frontier, crawl, max_pending, say=say)
+    except StopCrawl as asked:
+        await stop_crawl(frontier, crawl, reason=f"{SPIDER}{asked}", say=say)
     report = await _put(frontier, crawl, found, say=say)
     return PutReport(new=new + report.new, duplicates=duplicates + report.duplicates)
+
+
+async def stop_crawl(frontier: Frontier, crawl: str, *, reason: str, say: Say) -> None:
+    """Stop a crawl that is running: what people did to it meanwhile stands."""
+    progress = await until_reachable(partial(frontier.progress, crawl), say=say)
+    if progress.state is CrawlState.RUNNING:
+        await until_reachable(partial(frontier.set_state, crawl, CrawlState.STOPPED, reason=reason), say=say)
 
 
 async def _put(frontier: Frontier, crawl: str, found: Found, *, say: Say) -> PutReport:

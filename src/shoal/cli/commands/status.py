@@ -265,7 +265,8 @@ def _show_next(snapshot: Snapshot, screen: Screen, *, places: Places) -> None:
     limit = reached_by(snapshot.crawl, snapshot.progress, now=time.time())
     if limit is not None and snapshot.progress.state == "stopped":
         screen.line()
-        screen.line(f"next: {run_again(snapshot.crawl, places, **raised(limit))}")
+        changes = raised(snapshot.crawl, snapshot.progress)
+        screen.line(f"next: {run_again(snapshot.crawl, places, **changes)}")
 
 
 def _lifetime(snapshot: Snapshot) -> float:

@@ -14,7 +14,6 @@ from shoal.cli.display.slips import Slips, slip_lines
 from shoal.cli.next_commands import command, commands, quote
 from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import CrawlState
-from shoal.policy.stop_limits import raised_of
 from shoal.policy.verdicts import Failure, code_line_in, shown_failures
 from shoal.processes.opening import Places
 from shoal.processes.sink_pump import SinkEnd
@@ -57,7 +56,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     `failures` says why pages failed, the most frequent reason first; `faults` why the crawl is a failure, a sentence
     each; `reason` why it is paused or stopped. `stayed`: it was told to stop while it waited for what comes from
-    outside, and had nothing left to do."""
+    outside, and had nothing left to do. `raise_to`: the settings that let it go on where limits have stopped it."""
 
     crawl: str
     spider: str
@@ -88,6 +87,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     set_aside: str = ""
     sinks: list[SinkEnd] = msgspec.field(default_factory=list)
     stayed: bool = False
+    raise_to: dict[str, float] = msgspec.field(default_factory=dict)
 
     @property
     def is_failure(self) -> bool:
@@ -201,7 +201,7 @@ def _mend(summary: Summary, places: Places, *, again: str) -> str:
 
 def _resume(summary: Summary, places: Places, *, again: str) -> str:
     """What lets a crawl go on that was stopped. One that a limit has stopped needs a higher one."""
-    if not (changes := raised_of(summary.reason)):
+    if not (changes := summary.raise_to):
         return command(again, places) if again else "run the same command again to resume"
     options = " ".join(f"--set {quote(f'{name}={value}')}" for name, value in changes.items())
     again = re.sub(rf" --set ({'|'.join(changes)})=\S+", "", again)
