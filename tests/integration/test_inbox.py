@@ -17,9 +17,11 @@ from shoal.crawl import intake_of
 from shoal.errors import UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
+from shoal.frontier.rules.constants import MAX_TAKEN_BYTES
 from shoal.model import Crawl, CrawlState, DeadFilter
 from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.listener import BATCH, Listener, NoInbox, request_of
+from shoal.processes.url_lines import LONGEST_LINE
 from shoal.settings import Settings
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
@@ -179,6 +181,13 @@ async def test_what_a_dead_taker_took_goes_to_the_next_one(server: RedisServer, 
         await other.close()
 
 
+async def test_of_large_entries_few_are_taken_at_once(server: RedisServer, inbox: RedisInbox) -> None:
+    server.call("LPUSH", INBOX, *(f"{number}{'a' * (MAX_TAKEN_BYTES // 2)}" for number in range(5)))
+    assert [entry[:1] for entry in await inbox.take(CRAWL, 500)] == [b"0", b"1"]
+    await inbox.forget(CRAWL)
+    assert [entry[:1] for entry in await inbox.take(CRAWL, 500)] == [b"2", b"3"]
+
+
 async def test_entries_are_counted_also_those_that_a_taker_holds(server: RedisServer, inbox: RedisInbox) -> None:
     server.call("LPUSH", INBOX, "https://a.test/", "https://b.test/", "https://c.test/")
     await inbox.take(CRAWL, 2)
@@ -305,6 +314,8 @@ async def test_a_frontier_without_an_inbox_has_nothing_waiting() -> None:
         (b'{"url": "https://a.test/", "max_attempts": 0}', ">= 1"),
         (b'{"url": "https://a.test/", "revisit": "often"}', "duration 'often' is not understood"),
         (b'{"url": "https://a.test/", "body": "a", "json": 1}', "it has body and json"),
+        (b'{"url": "https://a.test/", "delay": ""}', "this text is empty"),
+        (b'{"url": "https://a.test/", "body": "' + b"a" * LONGEST_LINE, "it is longer than 1,048,576 bytes"),
     ],
 )
 def test_an_entry_that_is_no_request_is_refused_with_the_reason(entry: bytes, reason: str) -> None:
@@ -317,6 +328,8 @@ def test_an_entry_may_wait_and_has_what_every_request_has() -> None:
     request = request_of(json.dumps(given).encode())
     assert (request.delay, request.max_attempts, request.json, request.revisit) == (600.0, 9, {"a": 1}, "24h")
     assert request_of(b'{"url": "https://a.test/", "delay": 90}').delay == 90.0
+    # Editors of Windows begin a file with a mark.
+    assert request_of(b"\xef\xbb\xbfhttps://a.test/").url == "https://a.test/"
 
 
 async def test_entries_under_a_spiders_name_go_to_its_newest_unfinished_crawl(

@@ -19,6 +19,7 @@ from shoal.model import Crawl, CrawlState, Render, Task
 from shoal.processes.crawl_record import is_unfinished, with_refusals
 from shoal.processes.outages import until_reachable
 from shoal.processes.staying import Stayer, staying
+from shoal.processes.url_lines import LONGEST_LINE
 from shoal.scope import REASONS
 from shoal.secrecy import masked_text
 from shoal.setting_values import parse_duration, parse_revisit
@@ -280,7 +281,9 @@ def inboxes_of(crawls: Sequence[Crawl]) -> list[tuple[str, Crawl]]:
 
 def request_of(entry: bytes) -> Request:
     """The request in an entry: a URL, or a JSON object. Raises ValueError with the reason."""
-    text = entry.decode("utf-8", "strict").strip()
+    if len(entry) >= LONGEST_LINE:
+        raise ValueError(f"it is longer than {LONGEST_LINE:,} bytes")
+    text = entry.decode("utf-8-sig", "strict").strip()
     if not text.startswith("{"):
         return Request(text, handler="parse")
     given = _DECODER.decode(text)
@@ -295,10 +298,12 @@ def request_of(entry: bytes) -> Request:
 
 
 def parse_delay(text: str) -> float:
-    """Seconds: a number, or a duration such as "10m"."""
+    """Seconds: a number, or a duration such as "10m". Raises ValueError for anything else."""
     try:
         seconds = float(text)
     except ValueError:
+        if not text:
+            raise ValueError("a delay is a time such as 90s or 10m, and this text is empty") from None
         seconds = parse_duration(text)
     if not 0 <= seconds <= LONGEST_DELAY:
         raise ValueError(f"a delay is between 0 and {LONGEST_DELAY // 86400} days, not {text}")
