@@ -14,6 +14,7 @@ from shoal.settings import Settings
 
 SPIDER: Final = "spider: "  # the beginning of the reason of a crawl that its spider stopped
 DEADLINE: Final = "deadline"
+WRITES_PER_LIMIT: Final = 10
 COUNTED: Final = ("max_items", "max_bytes", "max_seconds")
 
 
@@ -64,3 +65,10 @@ def raised(crawl: Crawl, progress: Progress) -> dict[str, Any]:
             most = 2 * max(limit.most, math.ceil(counted))
             found[name] = float(most) if name == "max_seconds" else int(most)
     return found
+
+
+def pages_per_write(settings: Settings) -> int:
+    """How many pages a worker writes at once: few where `max_items` is small, as those that wait for their write are
+    what a crawl goes beyond it by."""
+    most = settings.flush_pages
+    return max(1, min(most, settings.max_items // WRITES_PER_LIMIT)) if settings.max_items else most

@@ -12,7 +12,7 @@ import pytest
 
 from shoal.errors import SettingError, UsageError
 from shoal.model import Crawl, CrawlState, Limit, Progress
-from shoal.policy.stop_limits import limits_of, raised, reached_by
+from shoal.policy.stop_limits import limits_of, pages_per_write, raised, reached_by
 from shoal.setting_layers import resolve
 from shoal.setting_values import deadline_at, parse_deadline
 from shoal.settings import Settings
@@ -88,6 +88,10 @@ def test_the_limits_of_a_crawl_name_their_settings() -> None:
     # Beyond what was counted: else the crawl would be stopped again at once.
     far = Progress(state=CrawlState.STOPPED, ran=90.5, notes={"items": 1532, "bytes": 5_000_000})
     assert raised(crawl, far) == {"max_items": 3064, "max_bytes": 10_000_000, "max_seconds": 182.0}
+
+
+def test_where_few_items_are_wanted_few_pages_wait_for_their_write() -> None:
+    assert [pages_per_write(Settings(max_items=most)) for most in (0, 5, 100, 2000)] == [128, 1, 10, 128]
 
 
 def test_no_crawl_begins_with_a_deadline_that_has_passed() -> None:
