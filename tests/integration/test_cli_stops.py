@@ -44,6 +44,7 @@ def test_a_crawl_that_reaches_a_limit_is_stopped_and_says_so_at_once_when_it_is_
     assert again.stdout.endswith(f"{enough}\n")
     status = folder.json("status", "books-1")
     assert (status["state"], status["progress"]["done"]) == ("stopped", first["done"])
+    assert status["limits"] == [{"reason": "max_items 6 reached", "most": 6}]
 
 
 def test_a_stopped_crawl_is_resumed_by_a_raised_limit_alone(folder: Folder, spider: str) -> None:
@@ -70,12 +71,13 @@ def test_another_run_that_begins_anew_leaves_the_stopped_crawl(folder: Folder, s
 def test_a_spider_stops_its_crawl(folder: Folder, site: SiteProcess) -> None:
     first = "from shoal import StopCrawl\n        yield Item(key='before', n=1)\n        raise StopCrawl('seen enough')"
     spider = folder.spider(site.url, first=first)
-    stopped = summary(folder, spider, "--workers", "2", "-o", "items.jsonl")
+    stopped = summary(folder, spider, "--workers", "2", "-o", "items.jsonl", "--max-items", "1000")
     assert (stopped["state"], stopped["reason"], stopped["dead"]) == ("stopped", "spider: seen enough", 0)
     assert stopped["items"] == 1
     assert "before" in (folder.path / "items.jsonl").read_text()
     resumed = folder.run("resume", "books-1")
     assert resumed.stdout.startswith("books-1 is running: ")
+    assert "stops at:  max_items 1000 (" in folder.run("status", "books-1").stdout
 
 
 def test_a_start_stops_its_crawl_and_keeps_what_it_gave(folder: Folder, site: SiteProcess) -> None:

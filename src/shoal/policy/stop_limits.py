@@ -60,11 +60,16 @@ def raised(crawl: Crawl, progress: Progress) -> dict[str, Any]:
     found = {}
     for limit in crawl.limits:
         name, _, _ = limit.why.partition(" ")
-        counted = progress.ran if limit.of == "ran" else progress.notes.get(limit.note, 0)
+        counted = counted_for(limit, progress)
         if name in COUNTED and counted >= limit.most:
             most = 2 * max(limit.most, math.ceil(counted))
             found[name] = float(most) if name == "max_seconds" else int(most)
     return found
+
+
+def counted_for(limit: Limit, progress: Progress) -> float:
+    """What a crawl has counted of a limit that is no time of day."""
+    return progress.ran if limit.of == "ran" else progress.notes.get(limit.note, 0)
 
 
 def pages_per_write(settings: Settings) -> int:

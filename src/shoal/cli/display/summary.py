@@ -112,7 +112,7 @@ def headline(summary: Summary) -> str:
     how = (
         "interrupted"
         if summary.interrupted
-        else "stopped, nothing left to do"
+        else "left open, nothing left to do"
         if summary.stayed
         else str(summary.state)
     )
