@@ -270,8 +270,8 @@ def test_entries_for_a_spider_whose_crawl_was_given_up_begin_the_next_one_and_th
     if ended_by == "stop":
         with stay(outside, "--max-items", "1") as run:
             outside.push("books", f"{outside.url}?1")
-            run.communicate(timeout=SECONDS)
-        assert run.returncode == 0
+            out, _ = run.communicate(timeout=SECONDS)
+        assert (run.returncode, "books.py --stay --set max_items=2" in out) == (0, True), out
     else:
         with stay(outside) as run:
             outside.push("books", f"{outside.url}?1")

@@ -470,7 +470,7 @@ async def _judged(
     is_over = after.state in (CrawlState.FINISHED, CrawlState.STOPPED)
     faults = faults_of(after, max_failures="0" if job.strict else job.settings.max_failures) if is_over else []
     reason = after.reason if after.state in (CrawlState.PAUSED, CrawlState.STOPPED) else ""
-    raise_to = raised(crawl, after) if after.state is CrawlState.STOPPED and after.left else {}
+    raise_to = raised(crawl, after) if after.state is CrawlState.STOPPED else {}
     return msgspec.structs.replace(summary, failures=failures, faults=faults, reason=reason, raise_to=raise_to)
 
 

@@ -216,7 +216,7 @@ def next_step(summary: Summary, places: Places, *, again: str = "") -> str:
         return _mend(summary, places, again=again)
     if summary.is_failure and summary.dead:
         return command(f"dead list {quote(summary.crawl)} -v", places)
-    if summary.state is CrawlState.STOPPED and summary.left:
+    if summary.state is CrawlState.STOPPED and (summary.left or summary.raise_to):
         return _resume(summary, places, again=again)
     if summary.items and not summary.output:
         return command(f"export {quote(summary.crawl)} -o items.csv", places)
