@@ -244,6 +244,7 @@ def test_a_folder_of_its_own_is_watched_where_the_frontier_is_a_file(outside: Ou
         wait_until(lambda: (outside.folder.path / "incoming/done/urls.txt").exists(), otherwise="it was not moved")
         ended(run)
     assert outside.crawls()[0][1].dead == 1
+    assert "1 other cannot be queued again, as entries" in outside.folder.run("dead", "requeue", "books-1").stderr
 
 
 def test_entries_for_a_spider_with_a_crawl_that_ended_begin_the_next_one(outside: Outside) -> None:

@@ -30,6 +30,7 @@ OUTCOMES = {
     "http_403": "forbidden",
     "http_401": "asked for a login",
     "handler": "the spider's handler raised",
+    "inbox": "entries of an inbox that could not be used",
     "unstorable": "an item that no store takes",
     BAD_RECORD: "its record in the frontier could not be read",
     "worker lost": "the page ended its worker process at each attempt",
