@@ -87,9 +87,9 @@ class Lines:
 
 
 async def has_room(crawl: str, *, frontier: Frontier, max_pending: int) -> bool:
-    """Whether fewer than `max_pending` tasks wait in the crawl."""
+    """Whether fewer than `max_pending` tasks wait in the crawl, or will when a cancelled one is resumed."""
     progress = await frontier.progress(crawl)
-    return progress.queued + progress.delayed < max_pending
+    return progress.queued + progress.delayed + progress.cancelled < max_pending
 
 
 async def add_requests(requests: Sequence[Request], added: Added, *, intake: Intake, frontier: Frontier) -> None:

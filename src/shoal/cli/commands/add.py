@@ -199,6 +199,7 @@ class Room:
         self._most = most
         self._idle = idle
         self._has_said = False
+        self._said = ""
 
     async def wait(self) -> None:
         from shoal.processes.adding import has_room
@@ -207,8 +208,10 @@ class Room:
             if not self._has_said:
                 self._has_said = True
                 self.say(f"{count(self._most)} tasks wait in {self.crawl} (max_pending): the rest is held back")
-                if line := await self._idle():
-                    self.say(line)
+            # Again when it is something else: people pause and cancel meanwhile.
+            if (line := await self._idle()) and line != self._said:
+                self.say(line)
+            self._said = line
             await asyncio.sleep(FULL_SECONDS)
 
 
