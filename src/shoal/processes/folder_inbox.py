@@ -102,6 +102,10 @@ class FolderInbox:
         if not reading.file.peek(1):  # type: ignore[attr-defined]  # a buffered reader
             self._end(name)
 
+    async def give_back(self, name: str) -> None:
+        if (reading := self._reading.pop(name, None)) is not None:
+            reading.close()
+
     async def delete(self, name: str) -> None:
         """Set the files aside, as if they had been taken: they are people's own."""
         if (lock := self._locked(self.folder(name))) is None:
