@@ -15,6 +15,7 @@ from shoal.settings import Settings
 SPIDER: Final = "spider: "  # the beginning of the reason of a crawl that its spider stopped
 DEADLINE: Final = "deadline"
 WRITES_PER_LIMIT: Final = 10
+GOES_ON: Final = (CrawlState.RUNNING, CrawlState.PAUSED)  # what a spider may stop, also if people paused it meanwhile
 COUNTED: Final = ("max_items", "max_bytes", "max_seconds")
 
 
@@ -30,7 +31,7 @@ def limits_of(settings: Settings, *, now: float, former: Crawl | None = None) ->
         found.append(Limit(of="ran", most=settings.max_seconds, why=why))
     if settings.deadline:
         why = f"{DEADLINE} {settings.deadline} passed"
-        goes_on = former is not None and former.state in (CrawlState.RUNNING, CrawlState.PAUSED)
+        goes_on = former is not None and former.state in GOES_ON
         known = deadline_of(former) if former is not None and goes_on else None
         at = known.most if known is not None and known.why == why else deadline_at(settings.deadline, now=now)
         if former is None and at <= now:

@@ -16,7 +16,7 @@ from shoal.journey.intake import Found, Intake
 from shoal.journey.listings import PAGES, SITEMAP
 from shoal.journey.plain_requests import HandlerNames
 from shoal.model import CrawlState, PutReport
-from shoal.policy.stop_limits import SPIDER
+from shoal.policy.stop_limits import GOES_ON, SPIDER
 from shoal.processes.outages import until_reachable
 from shoal.processes.url_lines import arriving, open_lines, texts_in
 from shoal.spider import Pages, Request, Sitemap, Source, Spider, Stdin, StopCrawl, UrlFile, handler_name
@@ -146,9 +146,9 @@ async def feed(
 
 
 async def stop_crawl(frontier: Frontier, crawl: str, *, reason: str, say: Say) -> None:
-    """Stop a crawl that is running: what people did to it meanwhile stands."""
+    """Stop a crawl that has not ended meanwhile."""
     progress = await until_reachable(partial(frontier.progress, crawl), say=say)
-    if progress.state is CrawlState.RUNNING:
+    if progress.state in GOES_ON:
         await until_reachable(partial(frontier.set_state, crawl, CrawlState.STOPPED, reason=reason), say=say)
 
 
