@@ -223,16 +223,17 @@ LONGEST_REASON = 200
 
 
 class StopCrawl(Exception):  # noqa: N818 -- reads as what happened
-    """Raise it in a handler to end the whole crawl: nothing more is lent, pages on their way are finished.
+    """Raise it in a handler, or in `start`, to end the whole crawl: nothing more is lent, pages on their way are
+    finished.
 
-    What the handler has yielded before is kept, and its page is done. Tasks that wait stay: `shoal resume`, or the same
+    What was yielded before is kept, and the handler's page is done. Tasks that wait stay: `shoal resume`, or the same
     command again, lets the crawl go on.
 
     - `why`: the reason that people read, in one line
     """
 
-    def __init__(self, why: str = "") -> None:
-        super().__init__(" ".join(why[:LONGEST_REASON].split()) or "it raised StopCrawl")
+    def __init__(self, why: object = "") -> None:
+        super().__init__(" ".join(str(why)[:LONGEST_REASON].split()) or "it raised StopCrawl")
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -118,14 +118,15 @@ SLIPS = (
     (["--kind", "Browser"], "--kind 'Browser' is no kind"),
     (["--meta", "sales"], "--meta sales: write it as --meta NAME=TEXT, or as a JSON object"),
     (["--meta", "{broken"], "--meta {broken is no JSON object"),
-    (["--delay", "soon"], "duration 'soon' is not understood"),
-    (["--delay", "-5"], "--delay -5: a delay is between 0 and 3650 days, not -5"),
+    (["--delay", "soon"], "--delay 'soon': duration 'soon' is not understood"),
+    (["--delay", "-5"], "--delay '-5': a delay is between 0 and 3650 days, not -5"),
     (["--priority", "99999999999"], "--priority 99999999999 is not between"),
     (["-f", "none.txt"], "--file none.txt cannot be read: No such file"),
     (["-f", "bad.txt"], "line 2 of bad.txt is no request: Object contains unknown field `prority`"),
     (["-f", "handlers.txt"], "line 1 of handlers.txt is no request: the spider of books-1 has no handler 'bok'"),
     (["-f", "pools.txt"], "line 1 of pools.txt is no request: there is no pool 'fast'"),
     (["-f", "."], "--file . is no file"),
+    (["-f", "urls.gz"], "--file urls.gz cannot be read: it is compressed by gzip"),
 )
 
 
@@ -134,6 +135,7 @@ def test_a_slip_is_refused_before_anything_is_put(books: Folder, site: SiteProce
     (books.path / "bad.txt").write_text(f'{url}\n{{"url": "{url}", "prority": 1}}\n')
     (books.path / "handlers.txt").write_text(json.dumps({"url": url, "handler": "bok"}))
     (books.path / "pools.txt").write_text(json.dumps({"url": url, "pool": "fast"}))
+    (books.path / "urls.gz").write_bytes(b"\x1f\x8b\x08\x00")
     for flags, refusal in SLIPS:
         assert refusal in books.refusal("add", "books-1", url, *flags)
     assert waiting(books) == 0
@@ -145,6 +147,13 @@ def test_a_bad_line_of_standard_input_ends_it_and_says_what_is_added(books: Fold
     assert "line 2 of standard input is no request: Expected `str`, got `int`" in said
     assert "of those before it, books-1: 1 new, 0 known already: correct it and send all again" in said
     assert waiting(books) == 1
+
+
+def test_a_list_of_which_no_line_is_a_url_is_no_success(books: Folder) -> None:
+    said = books.run("add", "books-1", "-", stdin="name;price\nlamp;3\n", code=1)
+    assert said.stderr == "nothing was added to books-1: every URL was kept out\n"
+    assert said.stdout.splitlines()[-1].split()[:2] == ["2", "invalid_url"]
+    assert said.stdout.endswith("'name;price'\n")
 
 
 def test_the_rest_is_held_back_while_many_wait(folder: Folder, site: SiteProcess) -> None:

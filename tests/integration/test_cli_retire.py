@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +81,23 @@ def test_a_worker_retires_after_its_pages_and_another_one_goes_on(folder: Folder
     assert said.count("retired after 50 pages; a new worker takes its place") == 2
     status = folder.json("status", "graph-1")
     check_whole(graph, {**status, **status["progress"]})
+
+
+def test_a_crawl_that_fails_keeps_no_other_one_from_its_end(folder: Folder, graph: SiteProcess) -> None:
+    name = write(folder, graph)
+    second = f"class Second(Graph):\n    start = [f'{graph.url}?none={{n}}' for n in range(20)]\n"
+    with (folder.path / name).open("a") as file:
+        file.write(second)
+    for spider in ("Graph", "Second"):
+        with folder.start("run", f"{name}:{spider}", "--rate", "1/m") as running:
+            folder.wait_for_pages(0, crawl=f"{spider.lower()}-1")
+            running.send_signal(signal.SIGINT)
+            running.communicate()
+        folder.hurry(graph.url, crawl=f"{spider.lower()}-1")
+    said = folder.run("worker", name, "--max-pages", "30", "--replace", "--burst", code=1).stderr
+    assert said.count("second-1 failed: every start URL failed: http_404 (20)") == 1
+    ends = {one["crawl"]: (one["state"], one["left"]) for one in folder.json("status")}
+    assert ends == {"graph-1": ("finished", 0), "second-1": ("finished", 0)}
 
 
 def test_pages_in_hand_are_finished_however_long_they_take(folder: Folder, graph: SiteProcess) -> None:

@@ -244,6 +244,7 @@ def test_a_folder_of_its_own_is_watched_where_the_frontier_is_a_file(outside: Ou
         wait_until(lambda: (outside.folder.path / "incoming/done/urls.txt").exists(), otherwise="it was not moved")
         ended(run)
     assert outside.crawls()[0][1].dead == 1
+    assert "1 other cannot be queued again, as entries" in outside.folder.run("dead", "requeue", "books-1").stderr
 
 
 def test_entries_for_a_spider_with_a_crawl_that_ended_begin_the_next_one(outside: Outside) -> None:
@@ -270,8 +271,8 @@ def test_entries_for_a_spider_whose_crawl_was_given_up_begin_the_next_one_and_th
     if ended_by == "stop":
         with stay(outside, "--max-items", "1") as run:
             outside.push("books", f"{outside.url}?1")
-            run.communicate(timeout=SECONDS)
-        assert run.returncode == 0
+            out, _ = run.communicate(timeout=SECONDS)
+        assert (run.returncode, "books.py --stay --set max_items=2" in out) == (0, True), out
     else:
         with stay(outside) as run:
             outside.push("books", f"{outside.url}?1")

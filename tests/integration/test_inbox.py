@@ -17,9 +17,11 @@ from shoal.crawl import intake_of
 from shoal.errors import UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
+from shoal.frontier.rules.constants import MAX_TAKEN_BYTES
 from shoal.model import Crawl, CrawlState, DeadFilter
 from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.listener import BATCH, Listener, NoInbox, request_of
+from shoal.processes.url_lines import LONGEST_LINE
 from shoal.settings import Settings
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
@@ -179,6 +181,13 @@ async def test_what_a_dead_taker_took_goes_to_the_next_one(server: RedisServer, 
         await other.close()
 
 
+async def test_of_large_entries_few_are_taken_at_once(server: RedisServer, inbox: RedisInbox) -> None:
+    server.call("LPUSH", INBOX, *(f"{number}{'a' * (MAX_TAKEN_BYTES // 2)}" for number in range(5)))
+    assert [entry[:1] for entry in await inbox.take(CRAWL, 500)] == [b"0", b"1"]
+    await inbox.forget(CRAWL)
+    assert [entry[:1] for entry in await inbox.take(CRAWL, 500)] == [b"2", b"3"]
+
+
 async def test_entries_are_counted_also_those_that_a_taker_holds(server: RedisServer, inbox: RedisInbox) -> None:
     server.call("LPUSH", INBOX, "https://a.test/", "https://b.test/", "https://c.test/")
     await inbox.take(CRAWL, 2)
@@ -305,6 +314,8 @@ async def test_a_frontier_without_an_inbox_has_nothing_waiting() -> None:
         (b'{"url": "https://a.test/", "max_attempts": 0}', ">= 1"),
         (b'{"url": "https://a.test/", "revisit": "often"}', "duration 'often' is not understood"),
         (b'{"url": "https://a.test/", "body": "a", "json": 1}', "it has body and json"),
+        (b'{"url": "https://a.test/", "delay": ""}', "this text is empty"),
+        (b'{"url": "https://a.test/", "body": "' + b"a" * LONGEST_LINE, "it is longer than 1,048,576 bytes"),
     ],
 )
 def test_an_entry_that_is_no_request_is_refused_with_the_reason(entry: bytes, reason: str) -> None:
@@ -317,20 +328,25 @@ def test_an_entry_may_wait_and_has_what_every_request_has() -> None:
     request = request_of(json.dumps(given).encode())
     assert (request.delay, request.max_attempts, request.json, request.revisit) == (600.0, 9, {"a": 1}, "24h")
     assert request_of(b'{"url": "https://a.test/", "delay": 90}').delay == 90.0
+    # Editors of Windows begin a file with a mark.
+    assert request_of(b"\xef\xbb\xbfhttps://a.test/").url == "https://a.test/"
 
 
 async def test_entries_under_a_spiders_name_go_to_its_newest_unfinished_crawl(
     server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:
     first = await opened_crawl(frontier)
-    second = await frontier.open_crawl(msgspec.structs.replace(first, id="books-2"))
+    second = await frontier.open_crawl(msgspec.structs.replace(first, id="books-2", created=first.created + 1))
     other = await frontier.open_crawl(msgspec.structs.replace(first, id="shop-1", spider="books-1"))
     ended = msgspec.structs.replace(second, id="books-3", state=CrawlState.FINISHED)
     server.call("LPUSH", "shoal:inbox:books", "https://a.test/1", '{"url": "https://a.test/2", "delay": 60}')
     # The name of a crawl and of a spider: the crawl's.
     server.call("LPUSH", INBOX, "https://a.test/3")
     assert await inbox.names() == ["books", "books-1"]
-    assert await listener_for(inbox, frontier).take_in([ended, other, second, first]) == 3
+    # A process that knows only the older one, as the newer is of another file, leaves the spider's alone.
+    listener = listener_for(inbox, frontier)
+    assert (await listener.take_in([first]), await listener.waiting(first)) == (1, 0)
+    assert await listener.take_in([ended, other, second, first]) == 2
     counts = {crawl.id: await frontier.progress(crawl.id) for crawl in (first, second, other)}
     assert [(one.queued, one.delayed) for one in counts.values()] == [(1, 0), (1, 1), (0, 0)]
     assert (await inbox.names(), server.call("KEYS", "shoal:*inbox*")) == ([], [])
@@ -365,12 +381,14 @@ async def test_what_was_pushed_waits_where_no_crawl_can_begin(
     async def refuse() -> Crawl:
         raise UsageError("no such pool")
 
-    listener = listener_for(inbox, frontier)
+    listener, other = listener_for(inbox, frontier), RedisInbox(server.url)
     with pytest.raises(UsageError, match="no such pool"):
         await listener.begin_for("books", refuse)
     assert await inbox.count(["books"]) == {"books": 1}
-    assert await listener.begin_for("books", lambda: opened_crawl(frontier)) is not None
+    # Another process may be able to: it need not wait until the first one is silent.
+    assert await listener_for(other, frontier).begin_for("books", lambda: opened_crawl(frontier)) is not None
     assert (await frontier.progress(CRAWL)).queued == 1
+    await other.close()
 
 
 async def finished_with(frontier: RedisFrontier, **counts: int) -> None:

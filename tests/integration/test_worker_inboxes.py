@@ -63,6 +63,24 @@ async def test_entries_go_to_a_crawl_that_began_since_the_last_look_and_leave_it
     await inbox.close()
 
 
+async def test_entries_are_left_to_a_crawl_of_another_file_with_a_spider_of_this_name(
+    frontier: Frontier, tmp_path: Path
+) -> None:
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / "a.txt").write_text("https://a.test/1\n")
+    inbox, theirs = (FolderInbox(tmp_path, clock=lambda: time.time() + 60) for _ in range(2))
+    places = Places(frontier=str(tmp_path / "shoal.db"), store=str(tmp_path / "shoal.db"))
+    crawl, _ = await begin_run(frontier, Books(), settings=Settings(), run=RunOf("shop.py", places, stays=True))
+    async with shared_results() as results:
+        worker = WorkerInboxes(
+            WorkerJob(reference="books.py", places=places),
+            spiders={"books": Books}, code=NO_CODE, frontier=frontier, results=results, say=pytest.fail,
+        )  # fmt: skip
+        assert await worker.begin([crawl], Listener(inbox, frontier=frontier, intake_of=intake_of, say=print)) == 0
+    assert await Listener(theirs, frontier=frontier, intake_of=intake_of, say=print).take_in([crawl]) == 1
+    await theirs.close()
+
+
 async def test_processes_that_read_the_same_inboxes_share_a_note(frontier: Frontier) -> None:
     clock = FakeClock()
     first, second = ReaderNotes(frontier, clock=clock), ReaderNotes(frontier, clock=clock)

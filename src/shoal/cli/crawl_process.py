@@ -40,6 +40,7 @@ from shoal.frontier.rules.tasks import WORKER_LOST
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter, Progress
 from shoal.policy.gone_items import why_not_whole
 from shoal.policy.notes import SITEMAP
+from shoal.policy.stop_limits import raised, reached_by
 from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, set_aside, shown_failures
 from shoal.processes.alerts.alert_config import AlertConfig, load_alerts
 from shoal.processes.beginning import RunOf, begin_afresh, begin_run, crawls_of, own_crawls, resumable_crawl
@@ -207,6 +208,9 @@ async def _show_ended(crawl: Crawl, job: Job, sinks: RunSinks, *, frontier: Fron
     job = replace(job, places=places_to_join(crawl, job.places, adds_archive=True))
     async with store_at(job.places.store, wait=screen.say) as store:
         after = await until_reachable(lambda: frontier.progress(crawl.id), say=screen.say)
+        if crawl.state is CrawlState.STOPPED and (limit := reached_by(crawl, after, now=time.time())):
+            # It may have been stopped by another one before, which does not hold any more.
+            after = msgspec.structs.replace(after, reason=limit.why)
         before, seconds = 0, max(0.0, (crawl.finished or crawl.created) - crawl.created)
         if job.watched is not None and job.watched.has_begun:
             before, seconds = job.watched.pages_before, time.monotonic() - job.watched.began
@@ -466,7 +470,8 @@ async def _judged(
     is_over = after.state in (CrawlState.FINISHED, CrawlState.STOPPED)
     faults = faults_of(after, max_failures="0" if job.strict else job.settings.max_failures) if is_over else []
     reason = after.reason if after.state in (CrawlState.PAUSED, CrawlState.STOPPED) else ""
-    return msgspec.structs.replace(summary, failures=failures, faults=faults, reason=reason)
+    raise_to = raised(crawl, after) if after.state is CrawlState.STOPPED else {}
+    return msgspec.structs.replace(summary, failures=failures, faults=faults, reason=reason, raise_to=raise_to)
 
 
 async def _with_messages(

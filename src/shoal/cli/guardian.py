@@ -31,6 +31,7 @@ ASKED: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 # By these people end programs: nobody comes back after them.
 WISHES: Final = ASKED | {signal.SIGQUIT, signal.SIGPIPE}
 MOST_SIGNALS: Final = 3
+FAILED: Final = 1
 SIGNALLED: Final = 128  # shells give this and the signal as the exit code of a program that a signal ended
 _FROM_TERMINAL: Final = 0x80  # SI_KERNEL: Ctrl-C, sent to the whole process group
 _PARENT_DEATH_SIGNAL: Final = 1  # Linux's number for prctl
@@ -64,7 +65,7 @@ class Guardian:
         self._say = say_on(sys.stderr)
         self._comebacks = Comebacks()
         self._former: tuple[Death, ...] = ()
-        self._has_begun = False
+        self._has_begun = self._has_failed = False
         self._pages_before = 0
         self._began = time.monotonic()
         self._asked = 0
@@ -73,7 +74,8 @@ class Guardian:
         self._heard = (ASKED - {signal.SIGHUP} if is_ignored else ASKED) | {signal.SIGCHLD}
 
     def run(self, work: Callable[[Watched | None], int]) -> int:
-        """Give the exit code of the last child; in the child itself, that of the work."""
+        """Give the exit code of the last child, or that of a failure before it; in the child itself, that of the
+        work."""
         # Once, not for each child: the second time these are blocked already, and that child would hear none of them.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._heard)
         # One who ignores it, as some who start this program do, is not told how a child ended.
@@ -92,17 +94,19 @@ class Guardian:
                 continue
             if death is None:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-                return _same_end(code)
+                return _same_end(code or FAILED * self._has_failed)
             pause = self._comebacks.after(death, lived=time.monotonic() - began)
             if not self._goes_on(death, box, pause):
-                return 1
+                return FAILED
             self._pause(pause or 0.0)
 
     def _is_replaced(self, code: int, box: BlackBox) -> bool:
-        """Whether the child has retired, and another one takes its place."""
+        """Whether the child has retired, and another one takes its place. It may have seen a crawl fail, and has said
+        so: there may be others."""
         reading = box.read()
-        if not self._replaces or self._asked or code != 0 or not reading.retired:
+        if not self._replaces or self._asked or code not in (0, FAILED) or not reading.retired:
             return False
+        self._has_failed = self._has_failed or code == FAILED
         self._former = () if reading.has_reclaimed else self._former
         return True
 

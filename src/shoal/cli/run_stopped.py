@@ -30,17 +30,18 @@ async def stopped_crawl_of(job: Job, *, frontier: Frontier, screen: Screen) -> C
         return former
     limits = limits_of(job.settings, now=time.time(), former=former)
     progress = await frontier.progress(former.id)
-    limit = reached_by(msgspec.structs.replace(former, limits=limits), progress, now=time.time())
+    limited = msgspec.structs.replace(former, limits=limits)
+    limit = reached_by(limited, progress, now=time.time())
     if limit is None:
         return None
     await frontier.set_state(former.id, CrawlState.STOPPED, reason=limit.why)
     if begins_anew(job):
         return None
     new = command(f"{job.again} --again", job.places) if job.again else "the same command with --again"
-    goes_on = run_again(former, job.places, **raised(limit))
+    goes_on = run_again(former, job.places, **raised(limited, progress))
     line = f"{former.id} is stopped: {limit.why}, nothing is fetched"
     screen.say(f"{line}: {goes_on} lets it go on, {new} begins a new one")
-    return msgspec.structs.replace(former, state=CrawlState.STOPPED, finished=former.finished or time.time())
+    return msgspec.structs.replace(limited, state=CrawlState.STOPPED, finished=former.finished or time.time())
 
 
 def begins_anew(job: Job) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from shoal.cli.inbox_lines import fed_line
 from shoal.crawl import settings_of
@@ -28,6 +29,8 @@ from shoal.spider_file import made
 
 if TYPE_CHECKING:
     from shoal.cli.worker_process import WorkerJob
+
+REFUSED_SECONDS: Final = 30.0  # after a crawl could not begin: meanwhile another process may begin it
 
 
 class WorkerInboxes:
@@ -53,22 +56,26 @@ class WorkerInboxes:
         self._stays = not job.burst and not is_pipe(job.places.frontier)
         self._stayer = Stayer(frontier, say=say)
         self._notes = ReaderNotes(frontier)
+        self._refused_until: dict[str, float] = {}
 
     async def begin(self, crawls: Sequence[Crawl], listener: Listener) -> int:
-        """Begin a crawl for each spider that has none among these and for which URLs were pushed; gives how many."""
+        """Begin a crawl for each spider that has none among these and for which URLs were pushed; gives how many. A
+        crawl of another file with a spider of the same name has its entries."""
         if not self._stays or self._job.crawl_id is not None:
             return 0
         # So that `shoal status` can tell a slip in a name from one that is read.
         with contextlib.suppress(ServerUnreachable, StorageError):
             await self._notes.renew({name: self._job.places.inboxes.get(name, "") for name in self._spiders})
         busy = {crawl.spider for crawl in crawls if is_unfinished(crawl.state)}
-        idle = [name for name in self._spiders if name not in busy]
+        now = time.monotonic()
+        idle = [name for name in self._spiders if name not in busy and now >= self._refused_until.get(name, now)]
         begun = 0
         for name in await listener.spiders_waiting(idle):
             try:
                 begun += await listener.begin_for(name, partial(self._begin, name)) is not None
             except UsageError as error:
                 # The other crawls are not to suffer from this one.
+                self._refused_until[name] = now + REFUSED_SECONDS
                 self._say(f"URLs pushed for {name} wait in its inbox, no crawl can begin: {error}")
         return begun
 

@@ -319,7 +319,7 @@ class WorkerProcess:
         # Also for finished crawls: a pushed URL sets them running again.
         mine = self._mine(crawls)
         taken = await listener.take_in(mine)
-        begun = await self._inboxes.begin(mine, listener)
+        begun = await self._inboxes.begin(crawls, listener)
         return await self._crawls(stop) if taken or begun else crawls
 
     async def _take_up(self, crawl: Crawl, stop: asyncio.Event) -> None:

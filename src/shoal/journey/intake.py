@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ SAMPLES_PER_PAGE = 3
 LOOKED_AT_PER_LINK_TAKEN = 5
 _KEY = operator.attrgetter("key")
 _ENCODER = msgspec.msgpack.Encoder()
+_FIELD = re.compile(r"`\$\[(\d{1,2})\]`")
 _DECODER = msgspec.msgpack.Decoder(Task)
 # Rules for links of pages; a URL that a person asks for may override them.
 OVERRIDABLE = frozenset({"out_of_scope", "facets"})
@@ -431,9 +433,19 @@ def check_task(task: Task) -> None:
     try:
         _DECODER.decode(_ENCODER.encode(task))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise UsageError(f"a request for {task.url[:200]} cannot be kept: {error}") from None
-    if not math.isfinite(task.delay):
-        raise UsageError(f"a request for {task.url[:200]} cannot be kept: its delay is {task.delay}")
+        raise UsageError(f"a request for {task.url[:200]} cannot be kept: {_with_names(str(error))}") from None
+    for name, is_sound in (
+        ("delay", math.isfinite(task.delay)),
+        ("depth", task.depth >= 0),
+        ("max_attempts", task.max_attempts > 0),
+    ):
+        if not is_sound:
+            raise UsageError(f"a request for {task.url[:200]} cannot be kept: its {name} is {getattr(task, name)}")
+
+
+def _with_names(problem: str) -> str:
+    """What is wrong with a task, by the names of its fields: on the wire they have numbers."""
+    return _FIELD.sub(lambda found: f"`{Task.__struct_fields__[int(found[1])]}`", problem)
 
 
 def _are_only_rejected(links: list[Link], plain: dict[int, str]) -> bool:
@@ -443,7 +455,8 @@ def _are_only_rejected(links: list[Link], plain: dict[int, str]) -> bool:
 
 
 def _is_usual(task: Task) -> bool:
-    return type(task.depth) is int and type(task.max_attempts) is int and task.delay == 0
+    depth, attempts = task.depth, task.max_attempts
+    return type(depth) is int and depth >= 0 and type(attempts) is int and attempts > 0 and task.delay == 0
 
 
 def _body_of(request: Request) -> tuple[bytes | None, dict[str, str] | None]:

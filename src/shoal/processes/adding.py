@@ -15,6 +15,7 @@ from shoal.model import DUPLICATE, Crawl
 from shoal.near_names import did_you_mean
 from shoal.processes.crawl_record import record_of
 from shoal.processes.listener import request_of
+from shoal.processes.url_lines import LONGEST_LINE
 from shoal.spider import Request
 
 BATCH = 500
@@ -22,12 +23,13 @@ NO_FIELDS: Final[Mapping[str, Any]] = {}
 
 
 class Added(msgspec.Struct, kw_only=True):
-    """What became of the URLs so far."""
+    """What became of the URLs so far; `samples` has one that was kept out for each reason."""
 
     crawl: str
     new: int = 0
     duplicates: int = 0
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
+    samples: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Lines:
@@ -57,6 +59,8 @@ class Lines:
             if not text.startswith("{"):
                 yield Request(text, **self._fields)
                 continue
+            if len(text) >= LONGEST_LINE:
+                raise UsageError(f"line {number} of {source} is longer than {LONGEST_LINE:,} bytes")
             try:
                 yield self._object(text)
             except (ValueError, UsageError) as error:
@@ -83,9 +87,9 @@ class Lines:
 
 
 async def has_room(crawl: str, *, frontier: Frontier, max_pending: int) -> bool:
-    """Whether fewer than `max_pending` tasks wait in the crawl."""
+    """Whether fewer than `max_pending` tasks wait in the crawl, or will when a cancelled one is resumed."""
     progress = await frontier.progress(crawl)
-    return progress.queued + progress.delayed < max_pending
+    return progress.queued + progress.delayed + progress.cancelled < max_pending
 
 
 async def add_requests(requests: Sequence[Request], added: Added, *, intake: Intake, frontier: Frontier) -> None:
@@ -98,4 +102,5 @@ async def add_requests(requests: Sequence[Request], added: Added, *, intake: Int
     report = await frontier.put(added.crawl, tasks, rejected=found.rejected, samples=found.samples)
     added.new += report.new
     added.duplicates += report.duplicates + found.rejected.pop(DUPLICATE, 0)
+    added.samples = dict(found.samples[::-1]) | added.samples
     added.rejected = dict(Counter(added.rejected) + Counter(found.rejected) + Counter(report.refused.values()))

@@ -14,6 +14,7 @@ from shoal.fetch.descriptors import FEWER_PAGES, is_shortage
 from shoal.frontier.rules.constants import SAME_INTERVAL
 from shoal.model import VIA, Crawl, CrawlState, Held, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
+from shoal.processes.crawl_record import record_of
 from shoal.processes.other_crawls import held_line, named
 from shoal.processes.outages import is_outage
 from shoal.processes.served_kinds import unserved, unserved_line
@@ -70,7 +71,7 @@ def bound_of(look: Look) -> str:
     if progress.state is not CrawlState.RUNNING:
         return str(progress.state)
     if progress.left == 0:
-        return "waiting for a source" if progress.feeding else "finished"
+        return _source_of(look.crawl) if progress.feeding else "finished"
     if not workers:
         return "workers: none is at work"
     lacking = unserved(progress, workers)
@@ -81,6 +82,12 @@ def bound_of(look: Look) -> str:
     if outage := _trouble(workers, is_outage) or _silent(workers) or _trouble(workers, _is_lacking):
         return outage
     return _rest(look) or _cpu(workers) or _pace(look) or _answers(look)
+
+
+def _source_of(crawl: Crawl) -> str:
+    """What a crawl with nothing left to do waits for."""
+    stays = crawl.settings and record_of(crawl).stays
+    return "waiting for URLs from outside" if stays else "waiting for a source"
 
 
 def paced_lane(lanes: Iterable[LaneStatus], crawl: Crawl) -> LaneStatus | None:

@@ -7,10 +7,10 @@ from typing import Final, Literal
 
 from shoal.error_text import several
 from shoal.exits.figures import clock_time
-from shoal.model import CrawlState
+from shoal.model import Crawl, CrawlState, LaneStatus
 from shoal.policy.stop_limits import deadline_of
 from shoal.processes.advice_words import hours
-from shoal.processes.stats import Snapshot, seconds_left
+from shoal.processes.stats import Snapshot, pool_of, seconds_left
 
 # A rate that was measured for a shorter time says little.
 MEASURED_SECONDS: Final = 10.0
@@ -73,14 +73,23 @@ def _cure_of(snapshot: Snapshot, left: float) -> Cure:
     return "workers"
 
 
+def _rate_for(lane: LaneStatus, crawl: Crawl, left: float) -> str:
+    """The pace at which a lane gets done in so many seconds; unknown where exits or other crawls share it."""
+    if lane.held is not None or pool_of(lane, crawl) is not None:
+        return "a higher rate"
+    per_second = lane.waiting / left
+    unit, seconds = next(((unit, at) for unit, at in (("s", 1), ("m", 60)) if per_second * at >= 1), ("h", 3600))
+    return f"{math.ceil(per_second * seconds)}/{unit}"
+
+
 def _help(snapshot: Snapshot, *, needs: float, left: float) -> str:
     cure = _cure_of(snapshot, left)
     if cure == "pace":
         lane = snapshot.last_lanes[0]
         soonest = hours(seconds_left(lane))
         return (
-            f"at its pace {lane.lane} takes {soonest}, whatever is added: a higher --rate or `shoal pace` helps, if the"
-            " site bears it"
+            f"at its pace {lane.lane} takes {soonest}, whatever is added: {_rate_for(lane, snapshot.crawl, left)} helps"
+            " (--rate, or `shoal pace`), if the site bears it"
         )
     if cure == "other":
         return f"what bounds it is {snapshot.bound}"

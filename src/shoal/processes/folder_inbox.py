@@ -15,6 +15,8 @@ from typing import BinaryIO, Final
 from urllib.parse import quote, unquote
 
 from shoal.error_text import line_of
+from shoal.frontier.rules.constants import MAX_TAKEN_BYTES
+from shoal.processes.url_lines import beginning_of, lines_in, other_format
 
 FOLDER: Final = "shoal-inbox"
 DONE: Final = "done"
@@ -22,7 +24,6 @@ LOCK: Final = ".lock"
 # A file that was written to a moment ago may not be whole.
 QUIET_SECONDS: Final = 1.0
 UNFINISHED: Final = (".tmp", ".part")
-LONGEST_LINE: Final = 1 << 20
 MOST_WATCHED: Final = 20  # of the files that were taken in
 
 _LOG = logging.getLogger("shoal.inbox")
@@ -101,6 +102,10 @@ class FolderInbox:
         if not reading.file.peek(1):  # type: ignore[attr-defined]  # a buffered reader
             self._end(name)
 
+    async def give_back(self, name: str) -> None:
+        if (reading := self._reading.pop(name, None)) is not None:
+            reading.close()
+
     async def delete(self, name: str) -> None:
         """Set the files aside, as if they had been taken: they are people's own."""
         if (lock := self._locked(self.folder(name))) is None:
@@ -136,9 +141,14 @@ class FolderInbox:
             try:
                 if 0 <= self._clock() - path.stat().st_mtime < QUIET_SECONDS:
                     continue
-                return _Reading(path, path.open("rb"), lock)
+                file = path.open("rb")
             except OSError as error:
                 self._complain(path, f"it cannot be read: {line_of(error)}")
+                continue
+            if not (refusal := other_format(beginning_of(file))):
+                return _Reading(path, file, lock)
+            file.close()
+            self._complain(path, f"nothing is taken from it: {refusal}")
         os.close(lock)
         return None
 
@@ -212,19 +222,15 @@ class FolderInbox:
 
 
 def _entries(file: BinaryIO, limit: int | None) -> Iterator[bytes]:
-    """The next lines that are no comments; of one that is far too long, its beginning."""
-    number = 0
-    while limit is None or number < limit:
-        line = file.readline(LONGEST_LINE)
-        if not line:
+    """The next lines that are no comments, and not many more bytes than a batch may have."""
+    number = size = 0
+    for line in lines_in(file):
+        entry = line.strip()
+        if entry and not entry.startswith(b"#"):
+            number, size = number + 1, size + len(entry)
+            yield entry
+        if limit is not None and (number >= limit or size >= MAX_TAKEN_BYTES):
             return
-        rest = line
-        while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
-            rest = file.readline(LONGEST_LINE)
-        line = line.strip()
-        if line and not line.startswith(b"#"):
-            number += 1
-            yield line
 
 
 def _is_same(path: Path, opened: BinaryIO) -> bool:

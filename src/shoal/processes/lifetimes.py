@@ -1,6 +1,7 @@
 """What becomes of crawls that have ended: when their URL keys are dropped, and when they leave the frontier.
 
-By the settings of the spider's newest crawl. Only of the frontier: items, fetch log and archived pages stay."""
+A crawl that was stopped may go on as long as it is the newest of its spider; then it has ended, too. By the settings of
+the spider's newest crawl. Only of the frontier: items, fetch log and archived pages stay."""
 
 from __future__ import annotations
 
@@ -32,13 +33,15 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
 def fates(crawls: Sequence[Crawl]) -> dict[str, Fate]:
     """What will become of each crawl of a frontier. Crawls that this shoal must leave alone stay."""
     readable = [crawl for crawl in crawls if crawl.settings and not crawl.refusal]
-    needed = needed_by(readable)
+    groups = _by_spider(readable)
+    over = {crawl.id for group in groups for crawl in _ended(group)}
+    needed = needed_by(crawl for crawl in readable if crawl.id not in over)
     found = {crawl.id: Fate(stays="it is left alone") for crawl in crawls}
-    for group in _by_spider(readable):
+    for group in groups:
         settings = _settings_of(group)
-        ended = sorted((one for one in group if one.state in ENDED), key=_end_of, reverse=True)
+        ended = sorted(_ended(group), key=_end_of, reverse=True)
         for crawl in group:
-            if crawl.state not in ENDED:
+            if crawl.id not in over:
                 found[crawl.id] = Fate(stays=f"it is {crawl.state}")
         for rank, crawl in enumerate(ended):
             found[crawl.id] = _fate(crawl, rank, settings, needer=needed.get(crawl.id, ""))
@@ -91,6 +94,12 @@ def _by_spider(crawls: Iterable[Crawl]) -> list[list[Crawl]]:
     for crawl in crawls:
         groups.setdefault((crawl.spider, _file_of(record_of(crawl))), []).append(crawl)
     return list(groups.values())
+
+
+def _ended(group: Sequence[Crawl]) -> list[Crawl]:
+    """Those of a spider's crawls with which no run goes on."""
+    newest = max(group, key=lambda crawl: crawl.created)
+    return [one for one in group if one.state in ENDED or (one.state is CrawlState.STOPPED and one is not newest)]
 
 
 def _file_of(record: CrawlRecord) -> str:

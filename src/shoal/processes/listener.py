@@ -19,6 +19,7 @@ from shoal.model import Crawl, CrawlState, Render, Task
 from shoal.processes.crawl_record import is_unfinished, with_refusals
 from shoal.processes.outages import until_reachable
 from shoal.processes.staying import Stayer, staying
+from shoal.processes.url_lines import LONGEST_LINE
 from shoal.scope import REASONS
 from shoal.secrecy import masked_text
 from shoal.setting_values import parse_duration, parse_revisit
@@ -64,6 +65,9 @@ class Inbox(Protocol):
     async def forget(self, name: str) -> None:
         """The entries that were taken are in the frontier now."""
 
+    async def give_back(self, name: str) -> None:
+        """Let other processes take the entries that this one took and has not forgotten."""
+
     async def delete(self, name: str) -> None:
         """Remove the entries, taken or not."""
 
@@ -90,6 +94,9 @@ class NoInbox:
         return []
 
     async def forget(self, name: str) -> None:
+        """Nothing was taken."""
+
+    async def give_back(self, name: str) -> None:
         """Nothing was taken."""
 
     async def delete(self, name: str) -> None:
@@ -192,7 +199,15 @@ class Listener:
             names = [name for name, _ in pairs]
             waiting = set(await until_reachable(partial(self._inbox.waiting, names), say=self._say))
             taken = [(name, crawl) for name, crawl in pairs if name in waiting and not self._is_closed(crawl)]
-            return sum([await self._take_in(name, crawl) for name, crawl in taken])
+            return sum([await self._take_in(name, crawl) for name, crawl in await self._of_no_other(taken)])
+
+    async def _of_no_other(self, pairs: list[tuple[str, Crawl]]) -> list[tuple[str, Crawl]]:
+        """These inboxes without those of a spider's name that are another crawl's, which this process may not know: a
+        crawl of another file with a spider of the same name."""
+        if all(name == crawl.id for name, crawl in pairs):
+            return pairs
+        takers = dict(inboxes_of([crawl for crawl in await self._crawls() if not crawl.refusal]))
+        return [(name, crawl) for name, crawl in pairs if takers.get(name, crawl).id == crawl.id]
 
     async def spiders_waiting(self, spiders: Sequence[str]) -> list[str]:
         """Those of these spiders that have entries under their own name."""
@@ -200,12 +215,16 @@ class Listener:
 
     async def begin_for(self, spider: str, begin: Callable[[], Awaitable[Crawl]]) -> Crawl | None:
         """Begin a crawl for the entries of a spider that has none, and put the first of them; None where another
-        process has taken them: that one begins it."""
+        process has taken them: that one begins it. Where none can begin, other processes get them."""
         async with self._lock:
             entries = await until_reachable(partial(self._inbox.take, spider, BATCH), say=self._say)
             if not entries:
                 return None
-            crawl = await begin()
+            try:
+                crawl = await begin()
+            except ShoalError:
+                await until_reachable(partial(self._inbox.give_back, spider), say=self._say)
+                raise
             await self._put(crawl.id, entries, self._intake_of(crawl))
             await until_reachable(partial(self._inbox.forget, spider), say=self._say)
             return crawl
@@ -226,7 +245,8 @@ class Listener:
     async def waiting(self, crawl: Crawl) -> int:
         """How many entries wait for the crawl, those that a process holds included."""
         names = [name for name, _ in inboxes_of([crawl])]
-        return sum((await until_reachable(partial(self._inbox.count, names), say=self._say)).values())
+        counts = await until_reachable(partial(self._inbox.count, names), say=self._say)
+        return sum(counts[name] for name, _ in await self._of_no_other([(name, crawl) for name in counts]))
 
     def _is_closed(self, crawl: Crawl) -> bool:
         """Whether a crawl takes no more URLs. What was pushed stays in its inbox, and `shoal status` shows it."""
@@ -280,7 +300,9 @@ def inboxes_of(crawls: Sequence[Crawl]) -> list[tuple[str, Crawl]]:
 
 def request_of(entry: bytes) -> Request:
     """The request in an entry: a URL, or a JSON object. Raises ValueError with the reason."""
-    text = entry.decode("utf-8", "strict").strip()
+    if len(entry) >= LONGEST_LINE:
+        raise ValueError(f"it is longer than {LONGEST_LINE:,} bytes")
+    text = entry.decode("utf-8-sig", "strict").strip()
     if not text.startswith("{"):
         return Request(text, handler="parse")
     given = _DECODER.decode(text)
@@ -295,10 +317,12 @@ def request_of(entry: bytes) -> Request:
 
 
 def parse_delay(text: str) -> float:
-    """Seconds: a number, or a duration such as "10m"."""
+    """Seconds: a number, or a duration such as "10m". Raises ValueError for anything else."""
     try:
         seconds = float(text)
     except ValueError:
+        if not text:
+            raise ValueError("a delay is a time such as 90s or 10m, and this text is empty") from None
         seconds = parse_duration(text)
     if not 0 <= seconds <= LONGEST_DELAY:
         raise ValueError(f"a delay is between 0 and {LONGEST_DELAY // 86400} days, not {text}")

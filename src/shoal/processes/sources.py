@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import inspect
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any, TextIO
+from functools import partial
+from typing import Any, BinaryIO
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.journey.intake import Found, Intake
 from shoal.journey.listings import PAGES, SITEMAP
 from shoal.journey.plain_requests import HandlerNames
-from shoal.model import PutReport
+from shoal.model import CrawlState, PutReport
+from shoal.policy.stop_limits import GOES_ON, SPIDER
 from shoal.processes.outages import until_reachable
-from shoal.spider import Pages, Request, Sitemap, Source, Spider, Stdin, UrlFile, handler_name
+from shoal.processes.url_lines import arriving, open_lines, texts_in
+from shoal.spider import Pages, Request, Sitemap, Source, Spider, Stdin, StopCrawl, UrlFile, handler_name
 from shoal.urls import canonical, lane_of
 
 BATCH = 500
 FULL_PAUSE_SECONDS = 0.5
-ARRIVING_BYTES = 65_536
-ARRIVING_CHUNKS = 4
 START_LANES = 1000
 
 FIELDS = ("priority", "depth", "pool", "meta")  # of each page of a source, as in a request
@@ -128,19 +126,30 @@ async def feed(
     max_pending: int,
     say: Say,
 ) -> PutReport:
-    """Put every request in batches, waiting while `max_pending` tasks wait already. Repeating it is harmless."""
+    """Put every request in batches, waiting while `max_pending` tasks wait already. Repeating it is harmless. A start
+    that raises StopCrawl has ended."""
     new = duplicates = 0
     found = Found()
-    async for request in requests:
-        if request is not None:
-            # Its own URL as the base: a start URL is always in scope.
-            intake.request(request, found, parent=None, base=request.url, scoped=False)
-        if len(found.tasks) >= BATCH or request is None:
-            report = await _put(frontier, crawl, found, say=say)
-            new, duplicates, found = new + report.new, duplicates + report.duplicates, Found()
-            await _wait_for_room(frontier, crawl, max_pending, say=say)
+    try:
+        async for request in requests:
+            if request is not None:
+                # Its own URL as the base: a start URL is always in scope.
+                intake.request(request, found, parent=None, base=request.url, scoped=False)
+            if len(found.tasks) >= BATCH or request is None:
+                report = await _put(frontier, crawl, found, say=say)
+                new, duplicates, found = new + report.new, duplicates + report.duplicates, Found()
+                await _wait_for_room(frontier, crawl, max_pending, say=say)
+    except StopCrawl as asked:
+        await stop_crawl(frontier, crawl, reason=f"{SPIDER}{asked}", say=say)
     report = await _put(frontier, crawl, found, say=say)
     return PutReport(new=new + report.new, duplicates=duplicates + report.duplicates)
+
+
+async def stop_crawl(frontier: Frontier, crawl: str, *, reason: str, say: Say) -> None:
+    """Stop a crawl that has not ended meanwhile."""
+    progress = await until_reachable(partial(frontier.progress, crawl), say=say)
+    if progress.state in GOES_ON:
+        await until_reachable(partial(frontier.set_state, crawl, CrawlState.STOPPED, reason=reason), say=say)
 
 
 async def _put(frontier: Frontier, crawl: str, found: Found, *, say: Say) -> PutReport:
@@ -180,29 +189,9 @@ def _expand_at_once(source: Any) -> Iterator[Request]:
         yield from _pages_requests(source)
     elif isinstance(source, UrlFile):
         with _open_file(source.path) as file:
-            yield from _lines(file, source)
+            yield from _lines(texts_in(file), source)
     else:
         raise _no_source(source)
-
-
-async def arriving(stream: TextIO) -> AsyncIterator[list[str]]:
-    """The lines of a stream as they arrive, in groups. The writer at the other end may be slow."""
-    loop = asyncio.get_running_loop()
-    arrived: asyncio.Queue[bytes] = asyncio.Queue(ARRIVING_CHUNKS)
-
-    def read() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            while chunk := stream.buffer.read1(ARRIVING_BYTES):  # type: ignore[attr-defined]  # a buffered reader
-                asyncio.run_coroutine_threadsafe(arrived.put(chunk), loop).result()
-            asyncio.run_coroutine_threadsafe(arrived.put(b""), loop).result()
-
-    # A daemon: a read that waits for input must not keep the process from ending.
-    threading.Thread(target=read, name="stdin", daemon=True).start()
-    rest = b""
-    while chunk := await arrived.get():
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield [line.decode("utf-8", "replace") for line in lines]
-    yield [rest.decode("utf-8", "replace")]
 
 
 def _no_source(source: Any) -> UsageError:
@@ -250,11 +239,8 @@ def _fields(source: Sitemap | Pages | UrlFile | Stdin) -> dict[str, Any]:
     return {name: getattr(source, name) for name in FIELDS}
 
 
-def _open_file(path: str) -> TextIO:
-    try:
-        return Path(path).open(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UsageError(f"the URL file {path} cannot be read: {error.strerror}") from None
+def _open_file(path: str) -> BinaryIO:
+    return open_lines(path, name=f"the URL file {path}")
 
 
 def _lines(lines: Iterable[str], source: UrlFile | Stdin) -> Iterator[Request]:

@@ -177,7 +177,7 @@ def stopping_limit(crawl: Crawl, progress: Progress) -> str:
     limit = reached_by(crawl, progress, now=time.time())
     if limit is None:
         return ""
-    changes = " ".join(f"--set {name}={value!r}" for name, value in raised(limit).items())
+    changes = " ".join(f"--set {name}={value!r}" for name, value in raised(crawl, progress).items())
     return f"{limit.why}; run it again{f' with {changes}' if changes else ''}"
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from shoal.exits.regions import region_in
 from shoal.model import STAGE, VIA, Crawl
+from shoal.policy.stop_limits import pages_per_write
 from shoal.processes.crawl_record import has_store_server, record_of
 from shoal.processes.crawl_survey import LANES_READ, Measured, Survey
 from shoal.processes.crew import Member
@@ -70,7 +71,7 @@ def shares_of(survey: Survey, done: Measured) -> Shares:
     figures, workers = done.figures, max(1, done.workers)
     time = done.worker_seconds
     pace, exits = _allowed(survey, done.fetch_seconds)
-    batch = 2 * settings_of(survey.crawl).flush_pages
+    batch = 2 * pages_per_write(settings_of(survey.crawl))
     write = (figures.write_seconds + figures.settle_seconds) / figures.writes if figures.writes else 0.0
     slots = min(1.0, figures.waiting_for_slots / time) if time else 0.0
     body = figures.body_seconds / figures.fetch_seconds if figures.fetch_seconds else 0.0

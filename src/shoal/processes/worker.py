@@ -21,6 +21,7 @@ from shoal.journey.results import Finished
 from shoal.logs.log_context import PAGE, WORK, Work
 from shoal.logs.log_events import Events
 from shoal.model import CrawlState, Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport
+from shoal.policy.stop_limits import GOES_ON, pages_per_write
 from shoal.processes.black_box import BlackBox
 from shoal.processes.lease_calls import LeaseCalls
 from shoal.processes.outages import STORAGE_PATIENCE_SECONDS, Outages, until_reachable
@@ -70,7 +71,7 @@ class Worker:
         self._writer = Writer(
             store=parts.store,
             frontier=parts.frontier,
-            pages=settings.flush_pages,
+            pages=pages_per_write(settings),
             seconds=settings.flush_seconds,
             settled=self._settled,
             say=parts.say,
@@ -254,7 +255,7 @@ class Worker:
     async def _stop_crawl(self, reason: str) -> None:
         """Stop the crawl because its spider says so, and release the pages that were not asked for yet."""
         progress = await self._reach(partial(self._frontier.progress, self._crawl))
-        if progress.state is CrawlState.RUNNING:
+        if progress.state in GOES_ON:
             await self._reach(partial(self._frontier.set_state, self._crawl, CrawlState.STOPPED, reason=reason))
             self._events.tell(logging.INFO, "crawl stopped", reason=reason)
         self._journey.stop = ""

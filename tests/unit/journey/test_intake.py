@@ -198,6 +198,7 @@ def test_follow_shares_its_options_among_all_links() -> None:
         {"delay": "1"},
         {"delay": float("nan")},
         {"max_attempts": "3"},
+        {"max_attempts": -1},
     ],
 )
 def test_what_a_frontier_could_not_keep_is_refused_in_the_spider(options: dict[str, Any]) -> None:
@@ -205,6 +206,13 @@ def test_what_a_frontier_could_not_keep_is_refused_in_the_spider(options: dict[s
         take(Request("/x", **options))
     with pytest.raises(UsageError, match="cannot be kept"):
         follow("<a href=/1>", **options)
+
+
+def test_the_field_that_is_wrong_is_named() -> None:
+    with pytest.raises(UsageError, match="Expected `int`, got `str` - at `priority`"):
+        take(Request("/x", priority="high"))  # type: ignore[arg-type]  # what people write
+    with pytest.raises(UsageError, match="its depth is -1"):
+        take(Request("/x", depth=-1))
 
 
 def test_a_task_waits_in_the_lane_of_its_pool_under_the_key_of_its_url() -> None:

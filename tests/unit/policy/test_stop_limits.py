@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from shoal.errors import SettingError
+from shoal.errors import SettingError, UsageError
 from shoal.model import Crawl, CrawlState, Limit, Progress
-from shoal.policy.stop_limits import limits_of, raised, reached_by
+from shoal.policy.stop_limits import limits_of, pages_per_write, raised, reached_by
 from shoal.setting_layers import resolve
 from shoal.setting_values import deadline_at, parse_deadline
 from shoal.settings import Settings
@@ -82,13 +82,24 @@ def test_the_limits_of_a_crawl_name_their_settings() -> None:
         "max_seconds 90.5 reached",
         "deadline 06:00 Europe/Berlin passed",
     ]
-    assert [raised(limit) for limit in limits] == [
-        {"max_items": 2000},
-        {"max_bytes": 10_000_000},
-        {"max_seconds": 181.0},
-        {},
-    ]
     assert limits_of(Settings(), now=0.0) == ()
+    crawl = Crawl(id="c", spider="s", limits=limits)
+    assert raised(crawl, Progress(state=CrawlState.STOPPED, ran=90.0, notes={"items": 999})) == {}
+    # Beyond what was counted: else the crawl would be stopped again at once.
+    far = Progress(state=CrawlState.STOPPED, ran=90.5, notes={"items": 1532, "bytes": 5_000_000})
+    assert raised(crawl, far) == {"max_items": 3064, "max_bytes": 10_000_000, "max_seconds": 182.0}
+
+
+def test_where_few_items_are_wanted_few_pages_wait_for_their_write() -> None:
+    assert [pages_per_write(Settings(max_items=most)) for most in (0, 5, 100, 2000)] == [128, 1, 10, 128]
+
+
+def test_no_crawl_begins_with_a_deadline_that_has_passed() -> None:
+    settings, now = Settings(deadline="2026-11-19 06:00 Europe/Berlin"), moment("2026-11-19 06:00")
+    with pytest.raises(UsageError, match="deadline 2026-11-19 06:00 Europe/Berlin has passed, no crawl can begin"):
+        limits_of(settings, now=now)
+    former = Crawl(id="c", spider="s", limits=limits_of(settings, now=now - 1))
+    assert limits_of(settings, now=now, former=former) == former.limits
 
 
 def test_a_crawl_whose_process_died_keeps_its_deadline_and_a_stopped_one_gets_the_next() -> None:

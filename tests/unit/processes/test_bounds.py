@@ -11,7 +11,9 @@ from shoal.fetch.descriptors import FEWER_PAGES, trouble_of_shortage
 from shoal.model import Crawl, CrawlState, Held, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
 from shoal.processes.bounds import Look, bound_of
+from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.crew import crawls_beside
+from shoal.settings import Settings
 
 ASKED = lent_interval(1.0)
 RING = Pool(name="ring", exits=("ring/x", "ring/y"), interval=lent_interval(2.0))
@@ -69,6 +71,9 @@ def test_what_is_no_pace_at_all() -> None:
     assert bound(workers=[]) == "workers: none is at work"
     assert state() == "finished"
     assert state(feeding=True) == "waiting for a source"
+    stays = msgspec.structs.replace(CRAWL, settings=msgspec.to_builtins(CrawlRecord(settings=Settings(), stays=True)))
+    open_one = Progress(state=CrawlState.RUNNING, feeding=True)
+    assert bound(crawl=stays, progress=open_one) == "waiting for URLs from outside"
     assert state(delayed=3) == "retries that wait for their time"
     assert bound(lane(starts_in=90.0)) == "every host rests; a.test for 90 s more"
     resting = lane(starts_in=90.0, rests_for=90.0, why="429, asked to wait 90 s (Retry-After)")

@@ -40,7 +40,7 @@ def test_says_once_that_it_is_late_and_how_many_workers_it_takes() -> None:
 
 def test_says_what_no_worker_can_change() -> None:
     line = DeadlineWatch().look(snapshot(3 * HOUR, last_lanes=[lane(3 * HOUR)]), now=9 * HOUR)
-    assert "a.test takes 3.0 h, whatever is added: a higher --rate or `shoal pace` helps" in line
+    assert "a.test takes 3.0 h, whatever is added: 2/m helps (--rate, or `shoal pace`)" in line
     exits = DeadlineWatch().look(snapshot(3 * HOUR, bound="every exit of ring rests until 12:00"), now=9 * HOUR)
     assert exits.endswith("what bounds it is every exit of ring rests until 12:00")
     assert DeadlineWatch().look(snapshot(3 * HOUR, workers=[]), now=9 * HOUR).endswith("no worker is at work")
@@ -53,7 +53,7 @@ def test_says_when_another_thing_helps_and_when_it_is_in_time_again() -> None:
     assert watch.look(paced, now=9 * HOUR) == ""
     assert watch.look(snapshot(3 * HOUR), now=9 * HOUR + 30) == ""  # it was the workers after all
     assert watch.look(paced, now=9 * HOUR + 40) == ""
-    assert "a higher --rate" in watch.look(paced, now=9 * HOUR + 40 + CHANGED_SECONDS)
+    assert "--rate, or" in watch.look(paced, now=9 * HOUR + 40 + CHANGED_SECONDS)
     assert watch.look(snapshot(HOUR * 0.95), now=9 * HOUR + 200) == ""  # neither late nor in time
     assert "will be done by its deadline" in watch.look(snapshot(HOUR * 0.5), now=9 * HOUR + 200)
     assert watch.look(snapshot(HOUR * 0.5), now=9 * HOUR + 201) == ""

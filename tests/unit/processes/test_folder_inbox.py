@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.processes.folder_inbox import QUIET_SECONDS, FolderInbox
+from shoal.processes.url_lines import LONGEST_LINE
 
 BOOKS = "books"
 
@@ -74,6 +75,32 @@ async def test_files_that_are_still_written_are_left_alone(folder: Path) -> None
     late = FolderInbox(folder.parent, clock=lambda: now + QUIET_SECONDS)
     assert await late.take(BOOKS, 5) == [b"https://a.test/2"]
     await late.close()
+
+
+async def test_a_file_that_is_no_text_is_told_of_and_left_alone(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name, beginning in (("a.gz", b"\x1f\x8b\x08\x00\n\n"), ("utf-16.txt", b"\xff\xfeh\x00t\x00\n\x00")):
+        write(folder, name)
+        (folder / name).write_bytes(beginning)
+    write(folder, "b.txt", "\ufeffhttps://a.test/1", "\ufeff")
+    inbox = FolderInbox(folder.parent, clock=lambda: time.time() + 60)
+    assert await drained(inbox) == [b"https://a.test/1", "\ufeff".encode()]
+    assert await inbox.waiting([BOOKS]) == []
+    assert {"a.gz", "utf-16.txt"} <= set(os.listdir(folder))
+    assert [record.message.partition(": ")[2] for record in caplog.records] == [
+        "nothing is taken from it: it is compressed by gzip, and no text in UTF-8: `zcat` makes one of it",
+        "nothing is taken from it: it is UTF-16, and no text in UTF-8: `iconv -f UTF-16 -t UTF-8` makes one of it",
+    ]
+
+
+async def test_of_large_lines_few_are_taken_at_once_and_of_a_larger_one_its_beginning(folder: Path) -> None:
+    write(folder, "a", *("x" * (LONGEST_LINE - 1) for _ in range(9)), "y" * 3 * LONGEST_LINE, "z")
+    inbox = FolderInbox(folder.parent)
+    sizes = []
+    while entries := await inbox.take(BOOKS, 500):
+        sizes.append([len(entry) for entry in entries])
+        await inbox.forget(BOOKS)
+    line = LONGEST_LINE - 1
+    assert sizes == [[line] * 5, [line] * 4 + [LONGEST_LINE], [1]]
 
 
 async def test_a_link_leads_nowhere_and_a_name_to_no_other_folder(folder: Path, tmp_path: Path) -> None:

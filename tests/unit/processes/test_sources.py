@@ -16,6 +16,7 @@ from shoal.journey.intake import Intake
 from shoal.journey.listings import PAGES, SITEMAP
 from shoal.model import Crawl
 from shoal.processes.sources import check_start, feed, requests_of, start_lanes, start_mark
+from shoal.processes.url_lines import LONGEST_LINE
 from shoal.settings import Settings
 from shoal.spider import Pages
 from shoal.testing.clock import FakeClock
@@ -75,7 +76,7 @@ async def test_a_generator_is_not_used_up_by_looking_at_it() -> None:
 
 async def test_a_file_gives_a_url_a_line(tmp_path: Path) -> None:
     path = tmp_path / "urls.txt"
-    path.write_bytes(b"https://a.test/1\n\n# a comment\n  https://a.test/2  \r\nhttps://a.test/\xff")
+    path.write_bytes(b"\xef\xbb\xbfhttps://a.test/1\n\n# a comment\n  https://a.test/2  \r\nhttps://a.test/\xff")
     found = await requests(UrlFile(str(path), handler="item"))
     assert [request.url for request in found] == ["https://a.test/1", "https://a.test/2", "https://a.test/�"]
     assert {request.handler for request in found} == {"item"}
@@ -84,11 +85,18 @@ async def test_a_file_gives_a_url_a_line(tmp_path: Path) -> None:
 async def test_a_file_that_cannot_be_read_is_said_before_anything_begins(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"missing\.txt cannot be read: No such file"):
         check_start(spider_from([UrlFile(str(tmp_path / "missing.txt"))]))
+    (tmp_path / "urls.gz").write_bytes(b"\x1f\x8b\x08\x00")
+    with pytest.raises(UsageError, match=r"urls\.gz cannot be read: it is compressed by gzip, and no text in UTF-8"):
+        check_start(spider_from([UrlFile(str(tmp_path / "urls.gz"))]))
 
 
 async def test_stdin_gives_a_url_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"https://a.test/1\n\nhttps://a.test/2")))
     assert await urls(Stdin()) == ["https://a.test/1", "https://a.test/2"]
+    # A line without an end takes no more memory than a long one.
+    endless = io.BytesIO(b"\xef\xbb\xbfhttps://a.test/1\n" + b"a" * 3 * LONGEST_LINE)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(endless))
+    assert [len(url) for url in await urls(Stdin())] == [len("https://a.test/1"), LONGEST_LINE]
 
 
 async def test_a_sitemap_or_a_bare_sites_robots_txt() -> None:

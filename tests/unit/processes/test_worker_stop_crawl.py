@@ -10,11 +10,14 @@ from worker_in_memory import HOST, Bench
 
 from shoal import Item, Page, Spider, StopCrawl
 from shoal.model import CrawlState, Done
+from shoal.testing.model.memory_frontier import MemoryFrontier
 
 PAGES = [f"/{number}" for number in range(20)]
 
 
 class Stopping(Spider):
+    frontier: MemoryFrontier
+
     def __init__(self, form: str) -> None:
         self.form = form
 
@@ -33,9 +36,14 @@ class Stopping(Spider):
             await asyncio.sleep(0)
             yield part
 
+    async def pausing(self, page: Page) -> Any:
+        await self.frontier.set_state("c", CrawlState.PAUSED)
+        raise StopCrawl("enough")
+
 
 async def stopped(form: str, **settings: Any) -> Bench:
     bench = Bench({**dict.fromkeys(PAGES, ""), "/3": "/found"}, **settings)
+    Stopping.frontier = bench.memory
     bench.spider = Stopping(form)  # type: ignore[assignment]  # another spider on the same bench
     await bench.begin(*PAGES)
     await bench.run()
@@ -64,6 +72,11 @@ async def test_the_crawl_is_stopped_before_the_page_is_settled() -> None:
         or (name == "settle" and any(isinstance(one, Done) and one.lease.task.url.endswith("/3") for one in given))
     ]
     assert order == ["set_state", "settle"]
+
+
+async def test_a_crawl_that_was_paused_meanwhile_is_stopped_as_well() -> None:
+    progress = await (await stopped("pausing", concurrency=1)).memory.progress("c")
+    assert (progress.state, progress.reason) == (CrawlState.STOPPED, "spider: enough")
 
 
 async def test_bytes_are_counted_where_a_limit_needs_them() -> None:

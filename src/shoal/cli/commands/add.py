@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from shoal.spider import Request
 
 STDIN = "-"
+FAILED = 1
 FULL_SECONDS = 0.5
+LONGEST_SAMPLE = 80
 
 
 @click.command(short_help="Add URLs to a crawl, running or finished.")
@@ -50,7 +52,7 @@ FULL_SECONDS = 0.5
 @click.option("--delay", metavar="TIME", help="How long they wait at least before they are fetched: 90s, 10m, 2h.")
 @click.option("--max-attempts", metavar="N", type=click.IntRange(1), help="Attempts before they are dead letters.")
 @place_options(store=False)
-@json_with("crawl", "new", "duplicates", "rejected")
+@json_with("crawl", "new", "duplicates", "rejected", "samples")
 def add(
     crawl_or_url: str | None,
     urls: tuple[str, ...],
@@ -60,7 +62,7 @@ def add(
     places: Places,
     as_json: bool,
     **options: Any,
-) -> None:
+) -> int:
     """Add URLs to a crawl, running or finished; - reads them from standard input, one per line.
 
     A line may be a JSON object with the fields of a request. While max_pending tasks wait, the rest is held back.
@@ -86,6 +88,10 @@ def add(
         screen.json(report)
     else:
         _show(report, screen)
+    if report.rejected and not report.new + report.duplicates:
+        screen.say(f"nothing was added to {report.crawl}: every URL was kept out")
+        return FAILED
+    return 0
 
 
 def _checked(options: dict[str, Any], meta: tuple[str, ...]) -> dict[str, Any]:
@@ -102,11 +108,11 @@ def _checked(options: dict[str, Any], meta: tuple[str, ...]) -> dict[str, Any]:
         check_region(options["region"], what="--region")
     if options["priority"] is not None and abs(options["priority"]) > MAX_PRIORITY:
         raise UsageError(f"--priority {options['priority']} is not between {-MAX_PRIORITY} and {MAX_PRIORITY}")
-    delay = options["delay"]
+    delay, found = options["delay"], _meta(meta)
     try:
-        return {"meta": _meta(meta), "delay": None if delay is None else parse_delay(delay)}
-    except ValueError as error:
-        raise UsageError(f"--delay {delay}: {error}") from None
+        return {"meta": found, "delay": None if delay is None else parse_delay(delay)}
+    except (ValueError, UsageError) as error:
+        raise UsageError(f"--delay {delay!r}: {error}") from None
 
 
 def _meta(given: tuple[str, ...]) -> dict[str, Any] | None:
@@ -193,6 +199,7 @@ class Room:
         self._most = most
         self._idle = idle
         self._has_said = False
+        self._said = ""
 
     async def wait(self) -> None:
         from shoal.processes.adding import has_room
@@ -201,8 +208,10 @@ class Room:
             if not self._has_said:
                 self._has_said = True
                 self.say(f"{count(self._most)} tasks wait in {self.crawl} (max_pending): the rest is held back")
-                if line := await self._idle():
-                    self.say(line)
+            # Again when it is something else: people pause and cancel meanwhile.
+            if (line := await self._idle()) and line != self._said:
+                self.say(line)
+            self._said = line
             await asyncio.sleep(FULL_SECONDS)
 
 
@@ -268,7 +277,7 @@ def _given(urls: tuple[str, ...], file: str | None, lines: Lines) -> AsyncIterat
 
 async def _requests(urls: list[str], file: str | None, lines: Lines) -> AsyncIterator[Request | None]:
     """None where the next one may take long to arrive."""
-    from shoal.processes.sources import arriving
+    from shoal.processes.url_lines import arriving, in_groups
 
     for url in urls:
         if url != STDIN:
@@ -280,22 +289,23 @@ async def _requests(urls: list[str], file: str | None, lines: Lines) -> AsyncIte
                 yield request
             number += len(arrived)
             yield None
-    if file is not None:
-        for request in lines.requests(_read(file), source=file):
+    number = 1
+    for group in [] if file is None else in_groups(_read(file)):
+        for request in lines.requests(group, source=str(file), first=number):
             yield request
+        number += len(group)
+        yield None
 
 
 def _read(file: str) -> Iterator[str]:
     from shoal.errors import UsageError
+    from shoal.processes.url_lines import open_lines, texts_in
 
     path = Path(file)
     if path.exists() and not path.is_file():
         raise UsageError(f"--file {file} is no file: `shoal add CRAWL - < {file}` reads it as it comes")
-    try:
-        with path.open(encoding="utf-8", errors="replace") as opened:
-            yield from opened
-    except OSError as error:
-        raise UsageError(f"--file {file} cannot be read: {error.strerror}") from None
+    with open_lines(file, name=f"--file {file}") as opened:
+        yield from texts_in(opened)
 
 
 def _line(added: Added) -> str:
@@ -306,6 +316,9 @@ def _show(added: Added, screen: Screen) -> None:
     from shoal.scope import REASONS
 
     screen.line(_line(added))
-    rows = [(count(number), reason, REASONS.get(reason, "")) for reason, number in added.rejected.items()]
+    rows = [
+        (count(number), reason, REASONS.get(reason, ""), repr(added.samples.get(reason, ""))[:LONGEST_SAMPLE])
+        for reason, number in added.rejected.items()
+    ]
     if rows:
-        screen.table(("urls", "kept out", ""), rows, right=("urls",))
+        screen.table(("urls", "kept out", "", "for example"), rows, right=("urls",))

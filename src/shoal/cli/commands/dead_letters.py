@@ -155,7 +155,10 @@ async def _change(
             def told(number: int) -> None:
                 counting.show(partial(_so_far, crawl, number))
 
-            return crawl.id, await clear_dead(crawl, chosen, verb, frontier=frontier, told=told)
+            number = await clear_dead(crawl, chosen, verb, frontier=frontier, told=told)
+        if verb == "requeue" and (stay := (await frontier.count_dead(crawl.id, chosen)).matching):
+            screen.say(f"{several(stay, 'other')} cannot be queued again, as entries of an inbox: push them corrected")
+        return crawl.id, number
 
 
 def _so_far(crawl: Crawl, number: int) -> str:

@@ -166,6 +166,8 @@ def document(view: View) -> dict[str, Any]:
         "slowest_lane": snapshot.slowest_lane,
         "last_lanes": [{"lane": lane.lane, "seconds": seconds_left(lane)} for lane in snapshot.last_lanes],
         "bound": snapshot.bound,
+        "late": late_line(snapshot),
+        "limits": [{"reason": limit.why, "most": limit.most} for limit in crawl.limits],
         "cost": progress.cost,
         "budget": crawl.budgets.cost or None,
         "set_aside": asides(progress),
@@ -176,6 +178,30 @@ def document(view: View) -> dict[str, Any]:
         "other_code": len(view.strangers),
         "workers": [{**msgspec.structs.asdict(one.beat), "state": one.presence} for one in view.crew],
     }
+
+
+def late_line(snapshot: Snapshot) -> str:
+    """That the crawl will miss its deadline, and what would help; empty: nothing tells that it will."""
+    from shoal.processes.deadline_watch import DeadlineWatch
+
+    known_for = msgspec.structs.replace(snapshot, elapsed=_lifetime(snapshot))
+    return DeadlineWatch().look(known_for, now=time.time())
+
+
+def _stops_at(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """What will stop the crawl, and how far it is."""
+    from shoal.policy.stop_limits import COUNTED, counted_for
+    from shoal.processes.crawl_record import is_unfinished
+
+    crawl, progress = snapshot.crawl, snapshot.progress
+    if not crawl.limits or not is_unfinished(progress.state):
+        return
+    parts = []
+    for limit in crawl.limits:
+        name, _, value = limit.why.removesuffix(" reached").removesuffix(" passed").partition(" ")
+        at = f"{counted_for(limit, progress):,.0f} now" if name in COUNTED else moment(limit.most)
+        parts.append(f"{name} {value} ({at})")
+    yield "stops at:", ", ".join(parts)
 
 
 def _beside_others(crawl: Crawl) -> list[tuple[str, str]]:
@@ -209,7 +235,9 @@ def show_view(view: View, screen: Screen) -> None:
         screen.line(NOT_FED)
     if not screen.out.is_terminal and (line := set_aside(progress)):
         screen.line(line)
-    screen.pairs([*_beside_others(crawl), *where_results_lie(view), *code_pairs(view)], indent="")
+    if late := late_line(snapshot):
+        screen.line(late)
+    screen.pairs([*_stops_at(snapshot), *_beside_others(crawl), *where_results_lie(view), *code_pairs(view)], indent="")
     outcomes = sorted(progress.outcomes.items(), key=lambda pair: -pair[1])
     if outcomes:
         screen.line()
@@ -265,7 +293,8 @@ def _show_next(snapshot: Snapshot, screen: Screen, *, places: Places) -> None:
     limit = reached_by(snapshot.crawl, snapshot.progress, now=time.time())
     if limit is not None and snapshot.progress.state == "stopped":
         screen.line()
-        screen.line(f"next: {run_again(snapshot.crawl, places, **raised(limit))}")
+        changes = raised(snapshot.crawl, snapshot.progress)
+        screen.line(f"next: {run_again(snapshot.crawl, places, **changes)}")
 
 
 def _lifetime(snapshot: Snapshot) -> float:

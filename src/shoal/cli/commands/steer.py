@@ -178,7 +178,8 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places, yes
             again = run_again(crawl, places, budget=raised_budget(crawl))
             raise UsageError(f"{crawl.id}: {spent}: {again}")
         if state is CrawlState.RUNNING and (limit := reached_by(crawl, former, now=time.time())):
-            raise UsageError(f"{crawl.id}: {limit.why}: {run_again(crawl, places, **raised(limit))}")
+            again = run_again(crawl, places, **raised(crawl, former))
+            raise UsageError(f"{crawl.id}: {limit.why}: {again}")
         check_change(crawl, former, state)
         if state is CrawlState.CANCELLED:
             await ask_if_others_work_on(crawl, frontier=frontier, deed="cancel", yes=yes)

@@ -82,7 +82,7 @@ def line_of(snapshot: Snapshot) -> str:
         # A crawl that visits its pages again goes on until it is stopped.
         f"{time_left(snapshot)} left" if progress.left and not progress.visits else "",
         cost_so_far(snapshot.crawl, progress),
-        held_by(snapshot) if progress.left else "",
+        held_by(snapshot) if progress.left else snapshot.bound if progress.feeding else "",
         *troubles(snapshot)[:1],
     ]
     return ", ".join(part for part in parts if part)

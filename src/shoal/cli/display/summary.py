@@ -14,7 +14,6 @@ from shoal.cli.display.slips import Slips, slip_lines
 from shoal.cli.next_commands import command, commands, quote
 from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import CrawlState
-from shoal.policy.stop_limits import raised_of
 from shoal.policy.verdicts import Failure, code_line_in, shown_failures
 from shoal.processes.opening import Places
 from shoal.processes.sink_pump import SinkEnd
@@ -31,6 +30,7 @@ OUTCOMES = {
     "http_403": "forbidden",
     "http_401": "asked for a login",
     "handler": "the spider's handler raised",
+    "inbox": "entries of an inbox that could not be used",
     "unstorable": "an item that no store takes",
     BAD_RECORD: "its record in the frontier could not be read",
     "worker lost": "the page ended its worker process at each attempt",
@@ -57,7 +57,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     `failures` says why pages failed, the most frequent reason first; `faults` why the crawl is a failure, a sentence
     each; `reason` why it is paused or stopped. `stayed`: it was told to stop while it waited for what comes from
-    outside, and had nothing left to do."""
+    outside, and had nothing left to do. `raise_to`: the settings that let it go on where limits have stopped it."""
 
     crawl: str
     spider: str
@@ -88,6 +88,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     set_aside: str = ""
     sinks: list[SinkEnd] = msgspec.field(default_factory=list)
     stayed: bool = False
+    raise_to: dict[str, float] = msgspec.field(default_factory=dict)
 
     @property
     def is_failure(self) -> bool:
@@ -112,7 +113,7 @@ def headline(summary: Summary) -> str:
     how = (
         "interrupted"
         if summary.interrupted
-        else "stopped, nothing left to do"
+        else "left open, nothing left to do"
         if summary.stayed
         else str(summary.state)
     )
@@ -201,7 +202,7 @@ def _mend(summary: Summary, places: Places, *, again: str) -> str:
 
 def _resume(summary: Summary, places: Places, *, again: str) -> str:
     """What lets a crawl go on that was stopped. One that a limit has stopped needs a higher one."""
-    if not (changes := raised_of(summary.reason)):
+    if not (changes := summary.raise_to):
         return command(again, places) if again else "run the same command again to resume"
     options = " ".join(f"--set {quote(f'{name}={value}')}" for name, value in changes.items())
     again = re.sub(rf" --set ({'|'.join(changes)})=\S+", "", again)
@@ -216,7 +217,7 @@ def next_step(summary: Summary, places: Places, *, again: str = "") -> str:
         return _mend(summary, places, again=again)
     if summary.is_failure and summary.dead:
         return command(f"dead list {quote(summary.crawl)} -v", places)
-    if summary.state is CrawlState.STOPPED and summary.left:
+    if summary.state is CrawlState.STOPPED and (summary.left or summary.raise_to):
         return _resume(summary, places, again=again)
     if summary.items and not summary.output:
         return command(f"export {quote(summary.crawl)} -o items.csv", places)

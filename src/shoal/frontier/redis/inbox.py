@@ -35,6 +35,7 @@ class RedisInbox:
         self._warned: set[str] = set()
         scripts = shipped_scripts()
         self._take, self._forget = scripts["inbox_take"].text, scripts["inbox_forget"].text
+        self._give_back = scripts["inbox_give_back"].text
 
     def place(self, name: str) -> str:
         return inbox_keys(name)[0]
@@ -89,6 +90,10 @@ class RedisInbox:
     async def forget(self, name: str) -> None:
         async with self._connections.borrow() as connection:
             await connection.call("EVAL", self._forget, 2, *inbox_keys(name)[1:], self._me)
+
+    async def give_back(self, name: str) -> None:
+        async with self._connections.borrow() as connection:
+            await connection.call("EVAL", self._give_back, 1, inbox_keys(name)[2], self._me)
 
     async def delete(self, name: str) -> None:
         async with self._connections.borrow() as connection:

@@ -66,6 +66,7 @@ MAX_WOKEN: Final = 500  # delayed tasks that are due
 MAX_PUT_OFF: Final = 500  # exits found parked or held, while an exit is picked
 MAX_GIVEN_UP: Final = 100  # tasks of a lane whose exits rested for too long
 MAX_BROUGHT_BACK: Final = 20  # lanes whose next start lies too far ahead
+MAX_TAKEN_BYTES: Final = 4194304  # entries of an inbox are taken until they have so many
 
 # Seconds after which a worker asks for leases again, at least and at most.
 MIN_ASK_AGAIN: Final = 0.01

@@ -179,6 +179,8 @@ def set_state(ledger: Ledger, state: CrawlState, *, reason: str) -> None:
     if state == CrawlState.CANCELLED:
         _cancel(ledger)
     crawl.state = state
+    if state == CrawlState.RUNNING:
+        ledger.begin_to_run()
     crawl.finished = ledger.wall if state in (CrawlState.CANCELLED, CrawlState.STOPPED) else None
     ledger.db.execute("UPDATE crawl_about SET reason = ? WHERE crawl = ?", (reason, crawl.id))
     ledger.flush()

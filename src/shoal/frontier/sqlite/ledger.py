@@ -351,6 +351,13 @@ class Ledger:
         if self.crawl.state == CrawlState.FINISHED:
             self.crawl.state = CrawlState.RUNNING
             self.crawl.finished = None
+            self.begin_to_run()
+
+    def begin_to_run(self) -> None:
+        """The crawl runs from now on: the time before was none of its own. Where leases are out, that is left as it is:
+        they are spared by the latest time."""
+        if not self.crawl.leased:
+            self.crawl.clock_last = self.now
 
     def flush(self) -> None:
         """Write everything back."""

@@ -486,6 +486,12 @@ class ModelCrawl:
     def revive(self) -> None:
         if self.state == CrawlState.FINISHED:
             self.state, self.finished = CrawlState.RUNNING, None
+            self.begin_to_run()
+
+    def begin_to_run(self) -> None:
+        """The time before is none of its own, unless leases are out."""
+        if not self.in_state(TaskState.LEASED):
+            self.clock_last = self.now
 
     def refusal(self, task: Task) -> str:
         """The budget that refuses the task; empty: none."""

@@ -126,6 +126,8 @@ class MemoryFrontier:
         if one.state in (CrawlState.FINISHED, state):
             return
         before, one.state, one.reason, one.finished = one.state, state, reason, None
+        if state == CrawlState.RUNNING:
+            one.begin_to_run()
         if before == CrawlState.CANCELLED:
             for task in one.in_state(TaskState.CANCELLED):
                 at = task.at

@@ -211,3 +211,21 @@ class StopPromises(FrontierCase):
         assert (await take(frontier)).leases == []
         assert await reason_of(frontier) == (CrawlState.STOPPED, "max_seconds 100 reached")
         assert (await frontier.progress(CRAWL)).ran == pytest.approx(100.5)
+
+    async def test_the_time_before_it_runs_again_does_not_count(self, frontier: Frontier, clock: FakeClock) -> None:
+        await limit_to(frontier, Limit(of="ran", most=100.0, why="max_seconds 100 reached"))
+        await frontier.put(CRAWL, [make_task(1), make_task(2)])
+        for _ in range(2):
+            clock.advance(10.0)
+            await frontier.settle([Done(lease=await take_one(frontier))])
+        assert (await take(frontier)).finished == (CRAWL,)
+        clock.advance(10.0)
+        await frontier.put(CRAWL, [make_task(3), make_task(4)])
+        # It was finished for ten seconds, then stopped for thirty. Nobody was there, and it did not run.
+        await frontier.settle([Done(lease=await take_one(frontier))])
+        await frontier.set_state(CRAWL, CrawlState.STOPPED, reason="spider: enough")
+        clock.advance(30.0)
+        await frontier.set_state(CRAWL, CrawlState.RUNNING)
+        clock.advance(5.0)
+        await frontier.settle([Done(lease=await take_one(frontier))])
+        assert (await frontier.progress(CRAWL)).ran == pytest.approx(15.0)

@@ -115,5 +115,7 @@ function revive()
     crawl.state = 'running'
     call('HSET', P .. 'crawl', 'state', 'running')
     call('HDEL', P .. 'crawl', 'finished')
+    -- The time before was none in which it ran. No leases are out, which are spared by the latest time.
+    call('HSET', P .. 'crawl', 'clock_last', format('%.17g', now))
   end
 end

@@ -1,5 +1,5 @@
 -- inbox_take: take entries out of an inbox, oldest first; entries that were taken and not forgotten are given again.
--- An entry is in the inbox or among the taken ones until it is forgotten. One taker at a time; a taker that is silent for its time
+-- A batch ends with the entry that makes it too large. An entry is in the inbox or among the taken ones until it is forgotten. One taker at a time; a taker that is silent for its time
 -- is replaced, and the next one gets the entries that it took.
 --
 -- KEYS[1]  the inbox
@@ -21,8 +21,12 @@ local total = redis.call('LLEN', taken)
 if total == 0 and redis.call('LLEN', inbox) == 0 then return {} end
 redis.call('SET', taker, caller, 'PX', milliseconds)
 if total == 0 then
+  local size = 0
   for _ = 1, limit do
-    if not redis.call('RPOPLPUSH', inbox, taken) then break end
+    local entry = redis.call('RPOPLPUSH', inbox, taken)
+    if not entry then break end
+    size = size + #entry
+    if size >= MAX_TAKEN_BYTES then break end
   end
 end
 return redis.call('LRANGE', taken, 0, -1)

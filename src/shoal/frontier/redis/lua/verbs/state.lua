@@ -41,4 +41,6 @@ else
   call('HDEL', P .. 'crawl', 'finished')
 end
 call('HSET', P .. 'crawl', 'state', state, 'reason', ARGV[6])
+-- The time before was none in which it ran. Where leases are out, the latest time stays: they are spared by it.
+if state == 'running' and call('EXISTS', P .. 'leases') == 0 then call('HSET', P .. 'crawl', 'clock_last', format('%.17g', now)) end
 return {'ok'}
