@@ -165,6 +165,8 @@ async def say_of_known(job: Job, before: Crawl | None, *, frontier: Frontier, sa
             say(f"{before.id} goes on as it began: --skip-known is for a new crawl (--again, --fresh)")
         return
     crawls = await crawls_of(job.spider, frontier=frontier)
-    missing = earlier_crawls(own_crawls(crawls, reference=job.reference, places=job.places), job.settings).missing
-    if missing:
-        say(missing_line(missing))
+    earlier = earlier_crawls(own_crawls(crawls, reference=job.reference, places=job.places), job.settings)
+    if earlier.missing:
+        say(missing_line(earlier.missing))
+    elif not earlier.known_from:
+        say("--skip-known: no earlier crawl of this spider is left here: everything is fetched")

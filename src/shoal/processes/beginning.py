@@ -104,16 +104,17 @@ async def begin_afresh(
     # Before anything is deleted: settings may be refused, and the id of a discarded crawl is not used again, since
     # its workers may still be running.
     crawls = await crawls_of(spider, frontier=frontier)
+    mine = own_crawls(crawls, reference=run.reference, places=places, refused=True)
+    discarded = [crawl for crawl in mine if is_unfinished(crawl.state) or crawl.state is CrawlState.STOPPED]
     origin = _origin(run)
     if run.skips_known:
-        mine = own_crawls(crawls, reference=run.reference, places=places)
-        origin = _skipping(origin, mine, settings)
+        kept = [crawl for crawl in mine if crawl not in discarded and not crawl.refusal]
+        origin = _skipping(origin, kept, settings)
     crawl = _described(await _next_id(spider, crawls, store=store), spider, settings=settings, origin=origin)
-    for former in own_crawls(crawls, reference=run.reference, places=places, refused=True):
-        if is_unfinished(former.state) or former.state is CrawlState.STOPPED:
-            # One that another version wrote stays if it cannot be deleted.
-            with contextlib.suppress(*([UsageError] if former.refusal else [])):
-                await discard(former, places=places, frontier=frontier, store=store)
+    for former in discarded:
+        # One that another version wrote stays if it cannot be deleted.
+        with contextlib.suppress(*([UsageError] if former.refusal else [])):
+            await discard(former, places=places, frontier=frontier, store=store)
     return await _start(crawl, frontier=frontier)
 
 

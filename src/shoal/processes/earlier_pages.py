@@ -58,7 +58,10 @@ async def learn_earlier(crawl: Crawl, *, frontier: Frontier, say: Callable[[str]
         except UsageError as error:
             lost.append(str(error))
     if lost and len(lost) == len(record.known_from):
-        raise UsageError(f"--skip-known: {lost[0]}")
+        raise UsageError(
+            f"{crawl.id} was begun with --skip-known, and what it was to skip is lost: {lost[0]}; --fresh begins a"
+            " crawl in its place"
+        )
     for line in lost:
         say(f"{line}; its URLs may be fetched again")
     say(

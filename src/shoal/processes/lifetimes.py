@@ -76,12 +76,26 @@ def _keys_dropped(crawl: Crawl, rank: int, settings: Settings, *, needer: str) -
 def needed_by(crawls: Iterable[Crawl]) -> dict[str, str]:
     """The crawls that unfinished ones need, each with one that does: they ask for its pages only if they have changed,
     or still have to learn its keys."""
-    found: dict[str, str] = {}
-    for crawl in crawls:
-        if crawl.state not in ENDED and crawl.settings and not crawl.refusal:
-            record = record_of(crawl)
-            found |= dict.fromkeys((*record.before, *record.known_from), crawl.id)
-    return found
+    unfinished = _unfinished(crawls)
+    before = {name: crawl for crawl, record in unfinished.items() for name in record.before}
+    return before | _known_from(unfinished)
+
+
+def learns_from(crawls: Iterable[Crawl]) -> dict[str, str]:
+    """Those of them whose keys an unfinished crawl still has to learn."""
+    return _known_from(_unfinished(crawls))
+
+
+def _known_from(unfinished: dict[str, CrawlRecord]) -> dict[str, str]:
+    return {name: crawl for crawl, record in unfinished.items() for name in record.known_from}
+
+
+def _unfinished(crawls: Iterable[Crawl]) -> dict[str, CrawlRecord]:
+    return {
+        crawl.id: record_of(crawl)
+        for crawl in crawls
+        if crawl.state not in ENDED and crawl.settings and not crawl.refusal
+    }
 
 
 def _by_spider(crawls: Iterable[Crawl]) -> list[list[Crawl]]:
