@@ -288,7 +288,7 @@ def test_places_come_from_their_variables_in_every_command_and_flags_win(
         assert f"there is no nowhere.db here, which SHOAL_{name} names: " in run(*command, code=2)
         places[f"SHOAL_{name}"] = kept
     shown = json.loads(run("settings", "--json"))
-    assert [shown[name]["from"] for name in ("archive", "pipe")] == ["SHOAL_ARCHIVE", "default"]
+    assert [shown[name]["from"] for name in ("archive", "pipe", "exits")] == ["SHOAL_ARCHIVE", "default", "default"]
     assert (shown["store"]["value"], shown["store"]["from"]) == ("items.db", "SHOAL_STORE")
     places["SHOAL_ARCHIVE"] = "own"
     add_page(folder, site, "--frontier", "tasks.db", book=3)

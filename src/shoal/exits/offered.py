@@ -90,7 +90,8 @@ def load_own_exits(path: Path, environ: Mapping[str, str] = os.environ) -> OwnEx
     if not path.is_file():
         # An exit itself is not shown: it may have a password.
         is_exit = re.search(r"@|:/|:\d", str(path))
-        missing = "--exits wants a file" if is_exit else f"there is no file {path}"
+        given = f"--exits or {EXITS_VARIABLE}"
+        missing = f"{given} wants a file" if is_exit else f"there is no file {path}, which {given} names"
         raise SettingError(f"{missing}: write {MACHINE} = … and [{EXITS}.NAME] with the exits of this machine into it")
     table = read_toml(path)
     machine = _machine(path, table.pop(MACHINE, None))
