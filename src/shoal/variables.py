@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from shoal.errors import UsageError
 from shoal.near_names import is_slip
-
 from shoal.settings import (
     ARCHIVE_VARIABLE,
     EXITS_VARIABLE,

@@ -251,21 +251,21 @@ class Deletes:
             await counting.during(self._from_frontier(name), f"deleting {name} from the frontier")
 
     async def _end(self, crawl: Crawl) -> None:
-        """Nothing of an unfinished crawl is lent from now on. What its pages in flight store is waited for where it is
-        to go as well."""
+        """Where more goes than what the frontier has: nothing of an unfinished crawl is lent from now on, and what its
+        pages in flight store is waited for. Else the first step of the deletion is enough: to cancel a large crawl in a
+        file keeps the workers of all others waiting."""
         from shoal.model import CrawlState
         from shoal.processes.crawl_record import is_unfinished
 
-        if not is_unfinished(crawl.state):
+        if self._wanted == Wanted() or not is_unfinished(crawl.state):
             return
         await self._frontier.set_state(crawl.id, CrawlState.CANCELLED, reason="it is being deleted")
         leased = 0
-        for _ in range(LOOKS if self._wanted != Wanted() else 0):
+        for _ in range(LOOKS):
             if not (leased := (await self._frontier.progress(crawl.id)).leased):
-                break
+                return
             await asyncio.sleep(LOOK_SECONDS)
-        if leased:
-            self._screen.say(f"{several(leased, 'page')} of {crawl.id} in flight: what they still store stays")
+        self._screen.say(f"{several(leased, 'page')} of {crawl.id} in flight: what they still store stays")
 
     async def _from_frontier(self, name: str) -> None:
         from shoal.processes.opening import inbox_at
