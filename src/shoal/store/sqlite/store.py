@@ -177,6 +177,10 @@ class SqliteStore:
             await asyncio.wait([asking])
             connection.close()
 
+    async def has_log(self, crawl: str) -> bool:
+        """Whether the fetch log has a line of this crawl."""
+        return await self._run(read.has_log, self._connection, crawl)
+
     async def delete_crawl(self, crawl: str) -> None:
         """Remove the crawl's fetch log, in steps that let other writers in between."""
         for table in LOG_TABLES:
