@@ -31,16 +31,15 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
 
 def fates(crawls: Sequence[Crawl]) -> dict[str, Fate]:
     """What will become of each crawl of a frontier. Crawls that this shoal must leave alone stay."""
-    readable = [crawl for crawl in crawls if crawl.settings and not crawl.refusal]
+    readable = _readable(crawls)
     needed = needed_by(readable)
     found = {crawl.id: Fate(stays="it is left alone") for crawl in crawls}
     for group in _by_spider(readable):
         settings = _settings_of(group)
-        ended = sorted((one for one in group if one.state in ENDED), key=_end_of, reverse=True)
-        for crawl in group:
-            if crawl.state not in ENDED:
-                found[crawl.id] = Fate(stays=f"it is {crawl.state}")
-        for rank, crawl in enumerate(ended):
+        ended, others = _divided(group)
+        for crawl in others:
+            found[crawl.id] = Fate(stays=f"it is {crawl.state}")
+        for rank, crawl in enumerate(sorted(ended, key=_end_of, reverse=True)):
             found[crawl.id] = _fate(crawl, rank, settings, needer=needed.get(crawl.id, ""))
     return found
 
@@ -91,11 +90,26 @@ def _known_from(unfinished: dict[str, CrawlRecord]) -> dict[str, str]:
 
 
 def _unfinished(crawls: Iterable[Crawl]) -> dict[str, CrawlRecord]:
-    return {
-        crawl.id: record_of(crawl)
-        for crawl in crawls
-        if crawl.state not in ENDED and crawl.settings and not crawl.refusal
-    }
+    groups = _by_spider(_readable(crawls))
+    return {crawl.id: record_of(crawl) for group in groups for crawl in _divided(group)[1]}
+
+
+def _divided(group: Sequence[Crawl]) -> tuple[list[Crawl], list[Crawl]]:
+    """A spider's crawls: those that are over, and the others. One that was stopped is over once a newer one has begun:
+    runs go on with that, and a spider that is stopped at a deadline every night would fill its frontier."""
+    newest, over, others = _newest(group), list[Crawl](), list[Crawl]()
+    for crawl in group:
+        is_over = crawl.state in ENDED or (crawl.state is CrawlState.STOPPED and crawl is not newest)
+        (over if is_over else others).append(crawl)
+    return over, others
+
+
+def _newest(group: Sequence[Crawl]) -> Crawl:
+    return max(group, key=lambda crawl: crawl.created)
+
+
+def _readable(crawls: Iterable[Crawl]) -> list[Crawl]:
+    return [crawl for crawl in crawls if crawl.settings and not crawl.refusal]
 
 
 def _by_spider(crawls: Iterable[Crawl]) -> list[list[Crawl]]:
@@ -115,7 +129,7 @@ def _file_of(record: CrawlRecord) -> str:
 def _settings_of(group: Sequence[Crawl]) -> Settings | None:
     """Those of the spider's newest crawl; None where an older shoal has begun it, which knew no such settings: an
     upgrade alone removes nothing."""
-    newest = max(group, key=lambda crawl: crawl.created)
+    newest = _newest(group)
     written = newest.settings.get("settings")
     return record_of(newest).settings if isinstance(written, dict) and "keep_crawls" in written else None
 
