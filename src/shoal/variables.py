@@ -72,7 +72,12 @@ def check_names(environ: Mapping[str, str]) -> None:
         if not name.startswith(PREFIX) or name in known or own in FIELDS:
             continue
         bare = next((name.removesuffix(ending) for ending in NO_ENDINGS if name.endswith(ending)), "")
-        slips = (one for one in known if is_slip(own, one.removeprefix(PREFIX).lower()))
+        slips = (one for one in known if _is_like(own, one.removeprefix(PREFIX).lower()))
         meant = bare if bare in VARIABLES else next(slips, "")
         if meant:
             raise UsageError(f"the variable {name} has no meaning: did you mean {meant}?")
+
+
+def _is_like(name: str, known: str) -> bool:
+    """Whether a name is another one with a slip, or in the plural, or without its plural."""
+    return is_slip(name, known) or name.removesuffix("s") == known.removesuffix("s")

@@ -112,6 +112,7 @@ def test_several_sinks_stand_in_one_variable(monkeypatch: pytest.MonkeyPatch) ->
     [
         ("SHOAL_FRONTEIR", "SHOAL_FRONTIER"),
         ("SHOAL_STOER", "SHOAL_STORE"),
+        ("SHOAL_SINKS", "SHOAL_SINK"),
         ("SHOAL_STORE_URL", "SHOAL_STORE"),
         ("SHOAL_ARCHIVE_PASSWORD_FILE", "SHOAL_ARCHIVE"),
         ("SHOAL_FRONTIER_FIEL", "SHOAL_FRONTIER_FILE"),
