@@ -103,6 +103,13 @@ def _another(crawl: str, what: Kind, place: RememberedPlace, *, named: str, vari
     )
 
 
+def foreign_store(crawl: Crawl, places: Places) -> str:
+    """The store that was named, for people, if the crawl remembers another one as its own."""
+    store = results_known(crawl).store
+    is_foreign = places.store and store is not None and not is_same(store, places.store, frontier=places.frontier)
+    return masked(places.store) if is_foreign else ""
+
+
 def shares_store(crawl: Crawl, places: Places) -> bool:
     """Whether a crawl's items lie in the store of these places, as far as it remembers."""
     store = results_known(crawl).store
@@ -112,12 +119,11 @@ def shares_store(crawl: Crawl, places: Places) -> bool:
 def stores_beside(crawl: Crawl, places: Places) -> list[str]:
     """The stores that have items of a crawl, as far as it remembers, without the one of these places; for people."""
     results = results_known(crawl)
-    if results.store is None or not results.other_stores:
+    if results.store is None:
         return []
-    here = remember(places.store, frontier=places.frontier)
-    others = [name for name in results.other_stores if name != _named(here)]
+    here = _named(remember(places.store, frontier=places.frontier))
     is_own = is_same(results.store, places.store, frontier=places.frontier)
-    return others if is_own else [results.store.shown, *others]
+    return [*([] if is_own else [results.store.shown]), *(name for name in results.other_stores if name != here)]
 
 
 def has_all_items(crawl: Crawl, places: Places) -> bool:
