@@ -149,6 +149,18 @@ def test_an_archive_that_refuses_keeps_the_whole_crawl(folder: Folder, site: Sit
     ]
 
 
+def test_entries_of_an_inbox_go_with_their_crawl_and_that_is_said(folder: Folder, site: SiteProcess) -> None:
+    folder.spider(site.url)
+    folder.run("run", "books.py")
+    asyncio.run(drop_keys(folder.path / "shoal.db", "books-1"))
+    (folder.path / "shoal-inbox" / "books-1").mkdir(parents=True)
+    (folder.path / "shoal-inbox" / "books-1" / "more.txt").write_text(f"{site.url}catalogue/new.html\n")
+    # A crawl that has forgotten its URLs does not go on, and is not said to.
+    assert "its URL keys were dropped (known_ttl)" in folder.refusal("run", "books.py")
+    told = folder.run("delete", "books-1", "--yes").stderr
+    assert "in the frontier; 1 entry of its inbox that nobody has taken\n" in told
+
+
 def test_what_is_deleted_while_workers_work_on_it_stays_deleted(folder: Folder, site: SiteProcess) -> None:
     folder.spider(site.url, first="import time; time.sleep(0.2)")
     with folder.start("run", "books.py") as run:

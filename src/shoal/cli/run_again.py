@@ -56,8 +56,9 @@ async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl 
     ends = await open_ends(last, frontier=frontier, places=job.places, anew=job.anew)
     ends += ["this run stays"] if job.stay and not job.anew and last.keys == "known" else []
     if ends:
-        screen.say(f"{last.id} was finished, but {' and '.join(ends)}: it goes on")
+        # First: a crawl that has forgotten its URLs refuses.
         await frontier.set_feeding(last.id, REVIVER, seconds=FEEDER_SECONDS)
+        screen.say(f"{last.id} was finished, but {' and '.join(ends)}: it goes on")
         return None
     if job.watched is not None and job.watched.has_begun:
         # This very run has finished it, in a process that died afterwards: only its end is left to do.

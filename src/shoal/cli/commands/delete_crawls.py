@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 STEP_SECONDS = 1.0
 LOOK_SECONDS, LOOKS = 0.1, 100  # at pages in flight, before their items and log go
-DOCUMENT = ("crawl", "state", "pages", "left", "dead", "bytes", "items", "log", "captures", "bodies")
+DOCUMENT = ("crawl", "state", "pages", "left", "dead", "bytes", "inbox", "items", "log", "captures", "bodies")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +48,7 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     left: int = 0
     dead: int = 0
     bytes: int | None = None
+    inbox: int = 0
     items: int | None = None
     log: bool = False
     captures: int | None = None
@@ -62,6 +63,8 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
             f"{several(self.pages, 'page')}, {self.left:,} left, {several(self.dead, 'dead letter')},"
             f" about {size(self.bytes)} in the frontier"
         ]
+        if self.inbox:
+            parts.append(f"{several(self.inbox, 'entry')} of its inbox that nobody has taken")
         if self.items is not None:
             parts.append(f"{several(self.items, 'item')} that it wrote last, with their versions")
         if self.log:
@@ -195,6 +198,7 @@ class Deletes:
             left=progress.left,
             dead=progress.dead,
             bytes=(await self._frontier.size(crawl.id)).bytes,
+            inbox=await self._count_entries(crawl),
             log=self._wanted.log,
         )
         if self._wanted.items or self._wanted.log:
@@ -218,6 +222,12 @@ class Deletes:
     def _check_alone(self, why: str) -> None:
         if self._wanted != Wanted():
             raise UsageError(f"{why}; without --items, --log and --pages it can be deleted")
+
+    async def _count_entries(self, crawl: Crawl) -> int:
+        from shoal.processes.opening import inbox_at
+
+        async with inbox_at(self._places) as inbox:
+            return (await inbox.count([crawl.id])).get(crawl.id, 0)
 
     async def _count_items(self, crawl: Crawl) -> int:
         """The items that the crawl wrote last. Refuses a store that is not the crawl's own and has none of them: with
