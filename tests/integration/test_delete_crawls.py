@@ -166,9 +166,18 @@ def test_what_is_deleted_while_workers_work_on_it_stays_deleted(folder: Folder, 
     with folder.start("run", "books.py") as run:
         folder.wait_for_pages(3)
         folder.run("delete", "books-1", "--items", "--log", "--yes")
-        _, told = run.communicate(timeout=SECONDS)
-    assert run.returncode == 1 or "books-1 was deleted while this run worked on it" in told
+        run.communicate(timeout=SECONDS)
     assert rows(folder.path, "SELECT (SELECT count(*) FROM item), (SELECT count(*) FROM fetch)") == [(0, 0)]
+
+
+def test_a_run_whose_crawl_is_deleted_says_so(folder: Folder, site: SiteProcess) -> None:
+    folder.spider(site.url, rate="4/s")
+    with folder.start("run", "books.py") as run:
+        folder.wait_for_pages(1)
+        folder.run("delete", "books-1", "--yes")
+        _, told = run.communicate(timeout=SECONDS)
+    assert run.returncode == 2
+    assert "shoal: books-1 was deleted while this run worked on it: what it has stored stays\n" in told
 
 
 def test_what_a_killed_process_has_half_deleted_is_shown_and_finished(folder: Folder) -> None:
