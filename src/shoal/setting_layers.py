@@ -153,7 +153,8 @@ def _convert(name: str, value: Any, origin: str) -> Any:
     try:
         converted = msgspec.convert(value, field.type, strict=not is_text)
     except msgspec.ValidationError as error:
-        raise SettingError(f"setting {name!r} ({origin}): {_expected(field.type, error)}, got {value!r}") from None
+        expected = 'expected a time such as "14d"' if name in _DURATIONS else _expected(field.type, error)
+        raise SettingError(f"setting {name!r} ({origin}): {expected}, got {value!r}") from None
     if name in _CHECKS:
         _check_written(name, converted, origin, _CHECKS[name])
     if name in _DURATIONS:
