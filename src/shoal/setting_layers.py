@@ -120,6 +120,7 @@ def _is_setting(variable: str) -> bool:
 
 
 Value = TypeVar("Value")
+Written = TypeVar("Written")
 
 _CHECKS: dict[str, Callable[[str], object]] = {
     "rate": parse_rate,
@@ -162,15 +163,16 @@ def _convert(name: str, value: Any, origin: str) -> Any:
     try:
         converted = msgspec.convert(value, field.type, strict=not is_text)
     except msgspec.ValidationError as error:
-        raise SettingError(f"setting {name!r} ({origin}): {_expected(field.type, error)}, got {value!r}") from None
+        expected = 'expected a time such as "14d"' if name in _DURATIONS else _expected(field.type, error)
+        raise SettingError(f"setting {name!r} ({origin}): {expected}, got {value!r}") from None
     if name in _CHECKS:
-        _CHECKS[name](converted)
+        _check_written(name, converted, origin, _CHECKS[name])
     if name in _DURATIONS:
         _check_written(name, converted, origin, parse_duration)
     if name == "worker_max_memory":
         _check_written(name, converted, origin, parse_size)
     if name in _CHECKS_OF_MANY:
-        _CHECKS_OF_MANY[name](converted)
+        _check_written(name, converted, origin, _CHECKS_OF_MANY[name])
     return converted
 
 
@@ -204,9 +206,9 @@ def _is_bare(text: str) -> bool:
     return text.replace(".", "", 1).isdecimal()
 
 
-def _check_written(name: str, text: str, origin: str, parse: Callable[[str], Value]) -> Value:
+def _check_written(name: str, written: Written, origin: str, check: Callable[[Written], Value]) -> Value:
     try:
-        return parse(text)
+        return check(written)
     except SettingError as error:
         raise SettingError(f"setting {name!r} ({origin}): {error}") from None
 

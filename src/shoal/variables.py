@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from shoal.errors import UsageError
+from shoal.near_names import is_slip
 from shoal.settings import (
     ARCHIVE_VARIABLE,
     EXITS_VARIABLE,
+    FIELDS,
     FRONTIER_VARIABLE,
     INBOX_VARIABLE,
     LOG_FORMAT_VARIABLE,
@@ -23,6 +27,9 @@ from shoal.settings import (
 # Endings of variables.
 FILE: Final = "_FILE"
 PASSWORD_FILE: Final = FILE.replace("_", "_PASSWORD_", 1)
+# Those that people give to the variable of a place which has no such one.
+NO_ENDINGS: Final = (PASSWORD_FILE, FILE, "_URL", "_PASSWORD", "_PATH", "_DIR")
+PREFIX: Final = "SHOAL_"
 
 
 class Variable(NamedTuple):
@@ -54,3 +61,23 @@ VARIABLES: Final = {
     LOG_LEVEL_VARIABLE: Variable("--log-level", "log lines from this level on", default="warning; json: info"),
     LOG_MARK_VARIABLE: Variable("", "set by shoal for its own processes: how they know the lines of each other"),
 }
+
+
+def check_names(environ: Mapping[str, str]) -> None:
+    """Refuse a variable whose name is almost that of a place: the command would use another one, and not say so. Other
+    names that begin with ours may belong to whatever started this process."""
+    known = [name + ending for name, variable in VARIABLES.items() for ending in ("", *variable.endings)]
+    for name in environ:
+        own = name.removeprefix(PREFIX).lower()
+        if not name.startswith(PREFIX) or name in known or own in FIELDS:
+            continue
+        bare = next((name.removesuffix(ending) for ending in NO_ENDINGS if name.endswith(ending)), "")
+        slips = (one for one in known if _is_like(own, one.removeprefix(PREFIX).lower()))
+        meant = bare if bare in VARIABLES else next(slips, "")
+        if meant:
+            raise UsageError(f"the variable {name} has no meaning: did you mean {meant}?")
+
+
+def _is_like(name: str, known: str) -> bool:
+    """Whether a name is another one with a slip, or in the plural, or without its plural."""
+    return is_slip(name, known) or name.removesuffix("s") == known.removesuffix("s")

@@ -31,7 +31,7 @@ DAY = 86_400.0
 PAGES = 40
 MONTH, SEASON, YEAR = 30, 120, 365
 KEY_OCTETS = 120  # of a key with its place in an index or a hash table that is half empty
-KEPT = 3  # each new crawl learns from all that are kept: with ten it takes three times as long
+KEPT = 10
 DEFAULTS = Settings()
 POINT = Point(
     queued=0, delayed=0, leased=0, done=PAGES, dead=0, retried=0, lost=0, outcomes={}, fetch_times=(),
@@ -150,10 +150,10 @@ async def used_by(
 async def test_a_daily_crawl_fills_a_frontier_no_further_after_its_first_weeks(place: Place) -> None:
     used = await used_by(place)
     month, year = used[MONTH], used[YEAR]
-    assert (month.crawls, year.crawls) == (10, 10)
+    assert (month.crawls, year.crawls) == (KEPT, KEPT)
     assert year.records == month.records
     assert year.octets < 1.1 * month.octets
-    assert len(year.said) == YEAR - 10
+    assert len(year.said) == YEAR - KEPT
     assert year.said[0] == (
         "1 ended crawl of books removed from the frontier (keep_crawls = 10): books-1;"
         " items, log and archived pages stay"
@@ -161,7 +161,7 @@ async def test_a_daily_crawl_fills_a_frontier_no_further_after_its_first_weeks(p
 
 
 async def test_a_daily_crawl_that_skips_what_is_known_grows_by_the_keys_of_new_pages_alone(place: Place) -> None:
-    used = await used_by(place, settings=Settings(keep_crawls=KEPT), skips=True)
+    used = await used_by(place, skips=True)
     month, year = used[MONTH], used[YEAR]
     assert (month.crawls, year.crawls) == (KEPT, KEPT)
     # Each crawl that is kept knows what it has done and has learnt: a row of a file, less than a key in Redis.

@@ -183,6 +183,14 @@ def test_commands_that_look_take_the_crawls_store_and_create_none(
     other.run("top", *frontier)
     other.run("dead", "list", *frontier)
     assert names(other) == []
+    # One that they are given by a slip is named beside the crawl's own.
+    other.run("store", "init", "--store", "mine.db")
+    said = other.run("status", "books-1", "--store", "mine.db", *frontier)
+    own = f"{folder.path}/shoal.db"
+    assert f"the items of books-1 lie in {own}: what is shown here is from mine.db, which --store" in said.stderr
+    assert f"0 in mine.db; its own are in {own}" in " ".join(said.stdout.split())
+    said = other.run("export", "books-1", "-o", "-", "--store", "mine.db", *frontier)
+    assert f"items of books-1 lie also in {own}: they are not in this file" in said.stderr
 
 
 def test_a_file_of_another_machine_is_refused_with_the_flags_to_give(
@@ -288,7 +296,7 @@ def test_places_come_from_their_variables_in_every_command_and_flags_win(
         assert f"there is no nowhere.db here, which SHOAL_{name} names: " in run(*command, code=2)
         places[f"SHOAL_{name}"] = kept
     shown = json.loads(run("settings", "--json"))
-    assert [shown[name]["from"] for name in ("archive", "pipe")] == ["SHOAL_ARCHIVE", "default"]
+    assert [shown[name]["from"] for name in ("archive", "pipe", "exits")] == ["SHOAL_ARCHIVE", "default", "default"]
     assert (shown["store"]["value"], shown["store"]["from"]) == ("items.db", "SHOAL_STORE")
     places["SHOAL_ARCHIVE"] = "own"
     add_page(folder, site, "--frontier", "tasks.db", book=3)

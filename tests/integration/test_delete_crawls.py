@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import sqlite3
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
-from command_line import Folder
+from command_line import SECONDS, Folder
 
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl, WorkerBeat
+from shoal.processes.crawl_record import record_of
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.sites.site_process import SiteProcess
 
@@ -64,6 +67,21 @@ async def drop_keys(path: Path, crawl: str) -> None:
     await frontier.close()
 
 
+async def begin_to_learn(path: Path, earlier: str) -> None:
+    """A crawl whose process was killed before it had learnt what it skips."""
+    frontier = await SqliteFrontier.open(path)
+    (crawl,) = await frontier.crawls()
+    record = msgspec.structs.replace(record_of(crawl), skips_known=True, known_from=(earlier,))
+    await frontier.open_crawl(Crawl(id="books-2", spider="books", settings=msgspec.to_builtins(record)))
+    await frontier.close()
+
+
+async def delete(path: Path, crawl: str) -> None:
+    frontier = await SqliteFrontier.open(path)
+    await frontier.delete_crawl(crawl)
+    await frontier.close()
+
+
 def test_crawls_are_listed_with_their_bytes_and_their_end(folder: Folder, site: SiteProcess) -> None:
     folder.spider(site.url)
     folder.run("run", "books.py")
@@ -107,9 +125,66 @@ def test_a_deleted_crawl_leaves_its_items_log_and_pages_unless_they_are_asked_fo
     assert folder.json("crawls") == []
 
 
+def test_items_log_and_pages_are_not_looked_for_where_the_crawl_has_none(folder: Folder, site: SiteProcess) -> None:
+    folder.spider(site.url)
+    folder.run("run", "books.py", "--archive", "pages")
+    shutil.copytree(folder.path / "pages", folder.path / "other", ignore=shutil.ignore_patterns("captures", "bodies"))
+    sqlite3.connect(folder.path / "empty.db").close()
+    for flag in ("--items", "--log"):
+        line = folder.refusal("delete", "books-1", flag, "--store", "empty.db", "--yes")
+        assert f"the items of books-1 lie in {folder.path}/shoal.db, and empty.db has none of them: leave out" in line
+    refused = folder.refusal("delete", "books-1", "--pages", "--archive", "other", "--yes")
+    assert f"lie in {folder.path}/pages, and other has none of them: leave out --archive and SHOAL_ARCHIVE" in refused
+    assert len(folder.json("crawls")) == 1
+
+
+def test_an_archive_that_refuses_keeps_the_whole_crawl(folder: Folder, site: SiteProcess) -> None:
+    folder.spider(site.url)
+    folder.run("run", "books.py", "--archive", "pages")
+    folder.run("run", "books.py", "--again", "--archive", "pages", "--max-pages", "3")
+    refused = folder.run("delete", "books-1", "--items", "--log", "--pages", "--yes", code=2).stderr
+    assert "books-2 has kept pages there within the last hour" in refused
+    assert rows(folder.path, "SELECT count(*) FROM item, (SELECT 1 FROM fetch WHERE crawl = 'books-1' LIMIT 1)") == [
+        (PRODUCTS,)
+    ]
+
+
+def test_entries_of_an_inbox_go_with_their_crawl_and_that_is_said(folder: Folder, site: SiteProcess) -> None:
+    folder.spider(site.url)
+    folder.run("run", "books.py")
+    asyncio.run(drop_keys(folder.path / "shoal.db", "books-1"))
+    (folder.path / "shoal-inbox" / "books-1").mkdir(parents=True)
+    (folder.path / "shoal-inbox" / "books-1" / "more.txt").write_text(f"{site.url}catalogue/new.html\n")
+    # A crawl that has forgotten its URLs does not go on, and is not said to.
+    assert "its URL keys were dropped (known_ttl)" in folder.refusal("run", "books.py")
+    told = folder.run("delete", "books-1", "--yes").stderr
+    assert "in the frontier; 1 entry of its inbox that nobody has taken\n" in told
+
+
+def test_what_is_deleted_while_workers_work_on_it_stays_deleted(folder: Folder, site: SiteProcess) -> None:
+    folder.spider(site.url, first="import time; time.sleep(0.2)")
+    with folder.start("run", "books.py") as run:
+        folder.wait_for_pages(3)
+        folder.run("delete", "books-1", "--items", "--log", "--yes")
+        run.communicate(timeout=SECONDS)
+    assert rows(folder.path, "SELECT (SELECT count(*) FROM item), (SELECT count(*) FROM fetch)") == [(0, 0)]
+
+
+def test_a_run_whose_crawl_is_deleted_says_so(folder: Folder, site: SiteProcess) -> None:
+    folder.spider(site.url, rate="4/s")
+    with folder.start("run", "books.py") as run:
+        folder.wait_for_pages(1)
+        folder.run("delete", "books-1", "--yes")
+        _, told = run.communicate(timeout=SECONDS)
+    assert run.returncode == 2
+    assert "shoal: books-1 was deleted while this run worked on it: what it has stored stays\n" in told
+
+
 def test_what_a_killed_process_has_half_deleted_is_shown_and_finished(folder: Folder) -> None:
     asyncio.run(half_delete(folder.path / "shoal.db"))
     assert "large-1 is half deleted: `shoal delete large-1` removes the rest" in folder.run("crawls").stderr
+    line = folder.refusal("delete", "large-1", "--items", "--yes")
+    assert "large-1 is half deleted, and with its record went where its items, log and pages lie; without" in line
     assert "large-1: what is left of it" in folder.run("delete", "large-1", "--yes").stderr
     assert rows(folder.path, "SELECT count(*) FROM task") == [(0,)]
     assert "there is no crawl 'large-1'; `shoal crawls` lists them" in folder.refusal("delete", "large-1", "--yes")
@@ -148,6 +223,27 @@ def test_a_crawl_skips_what_an_earlier_one_has_done(folder: Folder, site: SitePr
     assert not [path for path in fetched if path in before and path not in ("/", "/robots.txt")]
     # Its record says so for the next one, and nothing is learnt twice.
     assert folder.run("run", "books.py").stderr.count("count as known") == 0
+
+
+def test_a_fresh_crawl_skips_nothing_of_a_stopped_one_that_it_discards(folder: Folder, site: SiteProcess) -> None:
+    folder.spider(site.url)
+    folder.run("run", "books.py", "--max-items", "3")
+    told = folder.run("run", "books.py", "--fresh", "--skip-known").stderr
+    assert "--skip-known: no earlier crawl of this spider is left here: everything is fetched" in told
+    assert [(crawl["crawl"], crawl["pages"]) for crawl in folder.json("crawls")] == [("books-2", PAGES)]
+
+
+def test_a_crawl_that_another_one_still_has_to_learn_from_goes_only_with_it(folder: Folder, site: SiteProcess) -> None:
+    folder.spider(site.url)
+    folder.run("run", "books.py")
+    asyncio.run(begin_to_learn(folder.path / "shoal.db", "books-1"))
+    assert "books-2 has just begun and still has to learn which" in folder.refusal("delete", "books-1", "--yes")
+    asyncio.run(delete(folder.path / "shoal.db", "books-1"))
+    refused = folder.run("run", "books.py", code=2).stderr
+    assert (
+        "books-2 was begun with --skip-known, and what it was to skip is lost: there is no crawl 'books-1'" in refused
+    )
+    assert "; --fresh begins a crawl in its place" in refused
 
 
 def test_skipping_what_is_forgotten_is_refused(folder: Folder, site: SiteProcess) -> None:

@@ -119,3 +119,14 @@ async def test_another_crawl_whose_keys_cannot_be_read_stops_nobody(
     server.call("DEL", f"{prefix_of('one')}{key}")
     server.call("SET", f"{prefix_of('one')}{key}", "not yours")
     assert len(await take(frontier, "two", 1)) == 1
+
+
+async def test_crawls_that_share_hosts_take_together_about_what_the_server_says(
+    server: RedisServer, frontier: RedisFrontier
+) -> None:
+    names = [f"books-{number}" for number in range(40)]
+    for name in names:
+        await begin(frontier, name, "a.test", "b.test", "c.test", settings={"record": "x" * 3000})
+    told = sum([(await frontier.size(name)).bytes for name in names])
+    taken = sum(server.call("MEMORY", "USAGE", key, "SAMPLES", 0) for key in server.call("KEYS", "*"))
+    assert 0.9 * taken < told < 1.1 * taken

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from command_line import Folder
 from mixed_kinds import DONE_BY, MIXED, mix_kinds
 from serving import Serving, serving
 
+from shoal.frontier import open_frontier
+from shoal.model import Crawl
+from shoal.processes.crawl_record import record_of
 from shoal.testing.sites.site_process import SiteProcess
 
 PRODUCTS = 60
@@ -84,6 +89,23 @@ def test_pauses_resumes_cancels_and_deletes_a_crawl(server: Serving, folder: Fol
     assert server.ask("DELETE", "/crawls/books-1").status == 204
     assert server.get("/crawls/books-1").status == 404
     assert server.post("/crawls/books-1/pause").status == 404
+
+
+def test_a_crawl_that_another_one_still_has_to_learn_from_is_not_deleted(
+    server: Serving, folder: Folder, site: SiteProcess
+) -> None:
+    folder.run("run", folder.spider(site.url), "--max-pages", "1")
+
+    async def begin_to_learn() -> None:
+        frontier = await open_frontier(str(folder.path / "shoal.db"))
+        (crawl,) = await frontier.crawls()
+        settings = msgspec.to_builtins(msgspec.structs.replace(record_of(crawl), known_from=(crawl.id,)))
+        await frontier.open_crawl(Crawl(id="books-2", spider="books", settings=settings))
+        await frontier.close()
+
+    asyncio.run(begin_to_learn())
+    refused = server.ask("DELETE", "/crawls/books-1")
+    assert (refused.status, "books-2 has just begun and still has to learn" in refused.error) == (409, True)
 
 
 def test_sends_what_changes_while_a_crawl_runs(server: Serving, folder: Folder, site: SiteProcess) -> None:

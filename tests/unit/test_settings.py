@@ -62,6 +62,8 @@ def test_where_a_crawl_lives_is_no_setting_of_it() -> None:
     [
         ({"max_dept": 3}, r"unknown setting 'max_dept' \(here\); did you mean 'max_depth'\?"),
         ({"store": "items.db"}, r"'store' \(here\) is a place, no setting: set SHOAL_STORE, or give --store"),
+        ({"known_ttl": 14}, r"^setting 'known_ttl' \(here\): expected a time such as \"14d\", got 14$"),
+        ({"rate": "often"}, r"^setting 'rate' \(here\): rate 'often' is not understood: write it as 4/s"),
         ({"zzzz": 3}, r"`shoal settings` lists them all"),
         ({"max_depth": -1}, r"setting 'max_depth' \(here\): expected `int` >= 0, got -1"),
         ({"max_depth": "many"}, r"setting 'max_depth'"),

@@ -32,6 +32,7 @@ from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_of_k
 from shoal.cli.run_sinks import RunSinks, sink_faults
 from shoal.cli.run_stopped import begins_anew, stopped_crawl_of
 from shoal.cli.stopping import Stopping
+from shoal.cli.which import deletion_named
 from shoal.crawl import WorkPlace, intake_of, run_crawl
 from shoal.error_text import several
 from shoal.errors import CrawlLost
@@ -274,7 +275,8 @@ async def _work(job: Job, screen: Screen, sinks: RunSinks, *, frontier: Frontier
         watch = Watch(display)
         coordinator = Coordinator(crawl, frontier=frontier, show=watch.show, say=say, waiting=say.waiting)
         await sinks.begin(crawl.spider, outbox=store.outbox, say=say)
-        reading = await _run(crawl, job, coordinator, sinks, watch=watch, store=store)
+        async with deletion_named(crawl, frontier=frontier):
+            reading = await _run(crawl, job, coordinator, sinks, watch=watch, store=store)
     summary = await _conclude(crawl, reading, job=job, frontier=frontier, store=store, screen=screen)
     summary = msgspec.structs.replace(summary, resumed=before is not None)
     return await _with_sinks(summary, sinks, job=job, store=store, say=screen.say)

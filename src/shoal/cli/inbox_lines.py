@@ -20,6 +20,7 @@ from shoal.processes.inbox_readers import read_now, read_readers
 from shoal.processes.opening import Places, inbox_at, inbox_beside
 from shoal.processes.result_places import file_of
 from shoal.processes.unread_inboxes import Unread, unread_inboxes
+from shoal.settings import INBOX_VARIABLE
 from shoal.spider import Spider, spider_name
 
 if TYPE_CHECKING:
@@ -37,18 +38,19 @@ def with_inbox(places: Places, folder: str | None, *, spiders: Sequence[type[Spi
     """The places with the folder of --inbox as that of the spider. Refuses a folder that nobody would watch."""
     if not folder:
         return places
+    given = INBOX_VARIABLE if os.environ.get(INBOX_VARIABLE) == folder else "--inbox"
     if file_of(places.frontier) is None:
         raise UsageError(
-            f"--inbox {folder}: a folder is watched where the frontier is a file; here programs push to shoal:inbox:"
-            f"{spider_name(spiders[0])}: leave --inbox out"
+            f"{given} {folder}: a folder is watched where the frontier is a file; here programs push to shoal:inbox:"
+            f"{spider_name(spiders[0])}: leave {given} out"
         )
     if len(spiders) > 1:
         names = ", ".join(spider.__name__ for spider in spiders)
         raise UsageError(
-            f"--inbox {folder} is the folder of one spider, and the file has {names}: name one, as FILE:NAME"
+            f"{given} {folder} is the folder of one spider, and the file has {names}: name one, as FILE:NAME"
         )
     if Path(folder).exists() and not Path(folder).is_dir():
-        raise UsageError(f"--inbox {folder} is no folder")
+        raise UsageError(f"{given} {folder} is no folder")
     return msgspec.structs.replace(places, inboxes={spider_name(spiders[0]): folder})
 
 

@@ -120,7 +120,7 @@ class Commands(click.Group):
         """Run and exit. Every failure people can act on is one line on stderr."""
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         try:
-            _read_secret_files()
+            _read_environment()
             result = super().main(arguments, *rest, **{"prog_name": "shoal", **extra, "standalone_mode": False})
             code = result if isinstance(result, int) else 0
         except click.exceptions.NoArgsIsHelpError as error:
@@ -182,9 +182,13 @@ def _explained(command: click.Command) -> click.Command:
     return command
 
 
-def _read_secret_files() -> None:
-    """Secrets that lie in files take the place of the variables that name them. Loaded only where there are such."""
-    if any(name.startswith("SHOAL_") and name.endswith("_FILE") for name in os.environ):
+def _read_environment() -> None:
+    """Slips in the names of our variables are refused; secrets that lie in files take the place of the variables that
+    name them. What that needs is loaded only where there are such variables."""
+    names = [name for name in os.environ if name.startswith("SHOAL_")]
+    if names:
+        importlib.import_module("shoal.variables").check_names(os.environ)
+    if any(name.endswith("_FILE") for name in names):
         importlib.import_module("shoal.cli.secret_files").read_secret_files(os.environ)
 
 

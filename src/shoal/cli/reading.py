@@ -12,9 +12,17 @@ from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.processes.crawl_record import belongs_to, owner_of, results_known, with_refusals
-from shoal.processes.joining import archive_to_read, existing_store, places_of_new, store_to_read, stores_beside
+from shoal.processes.joining import (
+    archive_to_read,
+    existing_store,
+    foreign_store,
+    places_of_new,
+    store_to_read,
+    stores_beside,
+)
 from shoal.processes.opening import Places, StoreOf, frontier_at, shared_results
 from shoal.processes.result_places import file_of
+from shoal.settings import STORE_VARIABLE
 from shoal.store.base import Store
 
 
@@ -37,15 +45,24 @@ async def stores_of_crawls(places: Places, *, say: Callable[[str], None]) -> Asy
         said: set[str] = set()
 
         async def store_of(crawl: Crawl) -> Store | None:
+            if (named := foreign_store(crawl, places)) and (store := results_known(crawl).store):
+                line = (
+                    f"the items of {crawl.id} lie in {store.shown}: what is shown here is from {named}, which --store"
+                )
+                _say_once(f"{line} or {STORE_VARIABLE} names", said=said, say=say)
             try:
                 return await results.store(existing_store(crawl, places))
             except UsageError as error:
-                if str(error) not in said:
-                    said.add(str(error))
-                    say(str(error))
+                _say_once(str(error), said=said, say=say)
                 return None
 
         yield frontier, store_of
+
+
+def _say_once(line: str, *, said: set[str], say: Callable[[str], None]) -> None:
+    if line not in said:
+        said.add(line)
+        say(line)
 
 
 async def with_archive(places: Places, crawl: str | None, *, spider: str | None = None, reference: str = "") -> Places:

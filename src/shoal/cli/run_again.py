@@ -56,8 +56,9 @@ async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl 
     ends = await open_ends(last, frontier=frontier, places=job.places, anew=job.anew)
     ends += ["this run stays"] if job.stay and not job.anew and last.keys == "known" else []
     if ends:
-        screen.say(f"{last.id} was finished, but {' and '.join(ends)}: it goes on")
+        # First: a crawl that has forgotten its URLs refuses.
         await frontier.set_feeding(last.id, REVIVER, seconds=FEEDER_SECONDS)
+        screen.say(f"{last.id} was finished, but {' and '.join(ends)}: it goes on")
         return None
     if job.watched is not None and job.watched.has_begun:
         # This very run has finished it, in a process that died afterwards: only its end is left to do.
@@ -165,6 +166,8 @@ async def say_of_known(job: Job, before: Crawl | None, *, frontier: Frontier, sa
             say(f"{before.id} goes on as it began: --skip-known is for a new crawl (--again, --fresh)")
         return
     crawls = await crawls_of(job.spider, frontier=frontier)
-    missing = earlier_crawls(own_crawls(crawls, reference=job.reference, places=job.places), job.settings).missing
-    if missing:
-        say(missing_line(missing))
+    earlier = earlier_crawls(own_crawls(crawls, reference=job.reference, places=job.places), job.settings)
+    if earlier.missing:
+        say(missing_line(earlier.missing))
+    elif not earlier.known_from:
+        say("--skip-known: no earlier crawl of this spider is left here: everything is fetched")

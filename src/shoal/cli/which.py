@@ -80,3 +80,14 @@ def _only(crawls: Sequence[Crawl]) -> Crawl:
 def _ids(crawls: Sequence[Crawl]) -> str:
     more = f" and {len(crawls) - LISTED} more" if len(crawls) > LISTED else ""
     return ", ".join(crawl.id for crawl in crawls[:LISTED]) + more
+
+
+@asynccontextmanager
+async def deletion_named(crawl: Crawl, *, frontier: Frontier) -> AsyncIterator[None]:
+    """Say of a crawl that somebody deletes meanwhile more than that it is not there."""
+    try:
+        yield
+    except UsageError:
+        if crawl.id in [one.id for one in await frontier.crawls()]:
+            raise
+        raise UsageError(f"{crawl.id} was deleted while this run worked on it: what it has stored stays") from None

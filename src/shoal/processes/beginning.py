@@ -104,16 +104,17 @@ async def begin_afresh(
     # Before anything is deleted: settings may be refused, and the id of a discarded crawl is not used again, since
     # its workers may still be running.
     crawls = await crawls_of(spider, frontier=frontier)
+    mine = own_crawls(crawls, reference=run.reference, places=places, refused=True)
+    discarded = [crawl for crawl in mine if is_unfinished(crawl.state) or crawl.state is CrawlState.STOPPED]
     origin = _origin(run)
     if run.skips_known:
-        mine = own_crawls(crawls, reference=run.reference, places=places)
-        origin = _skipping(origin, mine, settings)
+        kept = [crawl for crawl in mine if crawl not in discarded and not crawl.refusal]
+        origin = _skipping(origin, kept, settings)
     crawl = _described(await _next_id(spider, crawls, store=store), spider, settings=settings, origin=origin)
-    for former in own_crawls(crawls, reference=run.reference, places=places, refused=True):
-        if is_unfinished(former.state) or former.state is CrawlState.STOPPED:
-            # One that another version wrote stays if it cannot be deleted.
-            with contextlib.suppress(*([UsageError] if former.refusal else [])):
-                await discard(former, places=places, frontier=frontier, store=store)
+    for former in discarded:
+        # One that another version wrote stays if it cannot be deleted.
+        with contextlib.suppress(*([UsageError] if former.refusal else [])):
+            await discard(former, places=places, frontier=frontier, store=store)
     return await _start(crawl, frontier=frontier)
 
 
@@ -196,13 +197,20 @@ async def discard(crawl: Crawl, *, places: Places, frontier: Frontier, store: St
 
 
 async def _next_id(spider: Spider, crawls: Sequence[Crawl], *, store: Store | None) -> str:
-    """An id that neither a crawl of this frontier has nor items in the store: they may come from a frontier that is
-    lost, or from another one."""
+    """An id that no crawl of this frontier has, and of which the store has neither items nor a log: they may come from
+    a crawl that was deleted, from a frontier that is lost, or from another one."""
     name = spider_name(type(spider))
-    found = next_id(name, crawls)
-    if store is None or not await store.count_items(ItemFilter(spider=name, crawl=found)):
-        return found
-    return next_id(name, [*crawls, *(Crawl(id=crawl, spider=name) for crawl in await store.count_by_crawl(name))])
+    taken = list(crawls)
+    found = next_id(name, taken)
+    while store is not None and await _is_used(found, name, store=store):
+        others = await store.count_by_crawl(name)
+        taken += [Crawl(id=crawl, spider=name) for crawl in (found, *others)]
+        found = next_id(name, taken)
+    return found
+
+
+async def _is_used(crawl: str, spider: str, *, store: Store) -> bool:
+    return bool(await store.count_items(ItemFilter(spider=spider, crawl=crawl)) or await store.has_log(crawl))
 
 
 def _skipping(origin: Origin, crawls: Sequence[Crawl], settings: Settings) -> Origin:

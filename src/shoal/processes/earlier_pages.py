@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -15,6 +16,7 @@ from shoal.key_forms import KEY_RULES
 from shoal.model import Crawl
 from shoal.processes.crawl_record import is_unfinished, record_of
 from shoal.processes.outages import until_reachable
+from shoal.setting_values import parse_duration
 from shoal.settings import Settings
 
 # Settings by which the same URL has another key.
@@ -23,26 +25,34 @@ NAMED: Final = 3
 
 
 class Earlier(NamedTuple):
-    """The ended crawls that can say what they have done, newest first, and why others cannot, a clause each."""
+    """The ended crawls that say what was done, newest first, and why others cannot, a clause each."""
 
     known_from: tuple[str, ...]
     missing: tuple[str, ...]
 
 
 def earlier_crawls(crawls: Sequence[Crawl], settings: Settings) -> Earlier:
-    """Which crawls of the spider's file the new one learns from. Refuses when there are some and none can tell: what
-    was to be skipped would be fetched again."""
-    ended = [crawl for crawl in crawls if crawl.settings and not is_unfinished(crawl.state)]
-    reasons = {crawl.id: _why_not(crawl, settings) for crawl in ended}
-    known_from = tuple(name for name, why in reasons.items() if not why)
-    missing = tuple(f"{name} ({why})" for name, why in reasons.items() if why)
+    """Which crawls of the spider's file, newest first, the new one learns from: not those that a newer one of them has
+    learnt from. Refuses when there are some and none can tell: what was to be skipped would be fetched again."""
+    held, known_from, missing = list[Crawl](), list[str](), list[str]()
+    for crawl in crawls:
+        if not crawl.settings or is_unfinished(crawl.state):
+            continue
+        why = _why_not(crawl, settings)
+        is_learnt = why in ("", _dropped(crawl)) and any(_has_learnt(newer, crawl) for newer in held)
+        if why and not is_learnt:
+            missing.append(f"{crawl.id} ({why})")
+            continue
+        held.append(crawl)
+        if not is_learnt:
+            known_from.append(crawl.id)
     if missing and not known_from:
         raise UsageError(
             f"--skip-known: no earlier crawl can say which URLs it has done: {_listed(missing)}; --skip-stored REGEX"
             " goes by the items instead, a longer known_ttl helps the next crawl, and without --skip-known everything"
             " is fetched"
         )
-    return Earlier(known_from, missing)
+    return Earlier(tuple(known_from), tuple(missing))
 
 
 async def learn_earlier(crawl: Crawl, *, frontier: Frontier, say: Callable[[str], None]) -> Crawl:
@@ -58,7 +68,10 @@ async def learn_earlier(crawl: Crawl, *, frontier: Frontier, say: Callable[[str]
         except UsageError as error:
             lost.append(str(error))
     if lost and len(lost) == len(record.known_from):
-        raise UsageError(f"--skip-known: {lost[0]}")
+        raise UsageError(
+            f"{crawl.id} was begun with --skip-known, and what it was to skip is lost: {lost[0]}; --fresh begins a"
+            " crawl in its place"
+        )
     for line in lost:
         say(f"{line}; its URLs may be fetched again")
     say(
@@ -79,13 +92,25 @@ def missing_line(missing: Sequence[str]) -> str:
 def _why_not(crawl: Crawl, settings: Settings) -> str:
     record = record_of(crawl)
     if crawl.keys != "known":
-        return f"its URL keys were dropped, known_ttl = {record.settings.known_ttl}"
+        return _dropped(crawl)
     if crawl.dedup.startswith("bloom"):
         return "it kept its URLs in a Bloom filter"
     if record.key_rules != KEY_RULES or record.fingerprints:
         return "its keys are made in another way"
     changed = next((name for name in OF_KEYS if getattr(record.settings, name) != getattr(settings, name)), "")
     return f"{changed} was another" if changed else ""
+
+
+def _dropped(crawl: Crawl) -> str:
+    return f"its URL keys were dropped, known_ttl = {record_of(crawl).settings.known_ttl}"
+
+
+def _has_learnt(newer: Crawl, older: Crawl) -> bool:
+    """Whether a crawl that skips what was known has learnt, after the end of an older one, what that had done: as long
+    as that one had its keys."""
+    record, end = record_of(newer), older.created if older.finished is None else older.finished
+    until = math.inf if older.keys == "known" else end + parse_duration(record_of(older).settings.known_ttl)
+    return record.skips_known and not record.known_from and end <= newer.created < until
 
 
 def _listed(names: Sequence[str]) -> str:

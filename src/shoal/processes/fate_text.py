@@ -9,7 +9,7 @@ import msgspec
 from shoal.error_text import duration, several
 from shoal.frontier.rules.tasks import BAD_RECORD, WORKER_LOST, is_suspect
 from shoal.model import HTTP, STAGE, TaskState, TaskStatus
-from shoal.processes.url_fate import Fate
+from shoal.processes.url_fate import KNOWN_TTL, SKIP_KNOWN, Fate
 from shoal.scope import RAISED_BY, REASONS
 from shoal.secrecy import MASK, masked_headers
 
@@ -77,6 +77,8 @@ def _death(task: TaskStatus) -> str:
 
 
 def _why_done(fate: Fate) -> str:
+    if fate.untold == SKIP_KNOWN:
+        return "not fetched: an earlier crawl of the spider has done it (--skip-known)"
     if fate.fetch is None:
         if fate.set_aside:
             return f"done, or lost with a record of the crawl: {fate.set_aside}"
@@ -104,6 +106,11 @@ def _lost(task: TaskStatus) -> str:
 def _why_unknown(fate: Fate) -> str:
     if fate.kept_out is not None:
         return f"kept out ({fate.kept_out}): {_reason(fate.kept_out)}{_raised_by([fate.kept_out])}"
+    if fate.untold == KNOWN_TTL:
+        return (
+            "not known any more: the crawl has forgotten its URLs since its end (known_ttl), and the fetch log that can"
+            " be read here has no line of this one"
+        )
     if fate.maybe:
         reasons = "; or ".join(f"{name}: {_reason(name)}" for name in fate.maybe)
         known = f"not known: never found, or kept out by one of the limits that were reached ({reasons})"

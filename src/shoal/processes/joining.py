@@ -82,6 +82,34 @@ def archive_to_read(crawl: Crawl, places: Places) -> str | None:
     return _recalled(crawl.id, ARCHIVE, archive, places)
 
 
+def check_own_store(crawl: Crawl, places: Places, *, items: int) -> None:
+    """Refuse a named store that is not the crawl's own, as far as it remembers, and has none of its items."""
+    store = results_known(crawl).store
+    if not items and store is not None and not is_same(store, places.store, frontier=places.frontier):
+        raise _another(crawl.id, STORE, store, named=places.store, variable=STORE_VARIABLE)
+
+
+def check_own_archive(crawl: Crawl, places: Places, *, captures: int) -> None:
+    """The same of an archive and its pages."""
+    archive, named = results_known(crawl).archive, places.archive
+    if not captures and archive is not None and named is not None and not is_same(archive, named):
+        raise _another(crawl.id, ARCHIVE, archive, named=named, variable=ARCHIVE_VARIABLE)
+
+
+def _another(crawl: str, what: Kind, place: RememberedPlace, *, named: str, variable: str) -> UsageError:
+    return UsageError(
+        f"the {what.content} of {crawl} lie in {place.shown}, and {masked(named)} has none of them: leave out"
+        f" {what.option} and {variable}"
+    )
+
+
+def foreign_store(crawl: Crawl, places: Places) -> str:
+    """The store that was named, for people, if the crawl remembers another one as its own."""
+    store = results_known(crawl).store
+    is_foreign = places.store and store is not None and not is_same(store, places.store, frontier=places.frontier)
+    return masked(places.store) if is_foreign else ""
+
+
 def shares_store(crawl: Crawl, places: Places) -> bool:
     """Whether a crawl's items lie in the store of these places, as far as it remembers."""
     store = results_known(crawl).store
@@ -91,12 +119,11 @@ def shares_store(crawl: Crawl, places: Places) -> bool:
 def stores_beside(crawl: Crawl, places: Places) -> list[str]:
     """The stores that have items of a crawl, as far as it remembers, without the one of these places; for people."""
     results = results_known(crawl)
-    if results.store is None or not results.other_stores:
+    if results.store is None:
         return []
-    here = remember(places.store, frontier=places.frontier)
-    others = [name for name in results.other_stores if name != _named(here)]
+    here = _named(remember(places.store, frontier=places.frontier))
     is_own = is_same(results.store, places.store, frontier=places.frontier)
-    return others if is_own else [results.store.shown, *others]
+    return [*([] if is_own else [results.store.shown]), *(name for name in results.other_stores if name != here)]
 
 
 def has_all_items(crawl: Crawl, places: Places) -> bool:

@@ -1,7 +1,6 @@
 """What becomes of crawls that have ended: when their URL keys are dropped, and when they leave the frontier.
 
-A crawl that was stopped may go on as long as it is the newest of its spider; then it has ended, too. By the settings of
-the spider's newest crawl. Only of the frontier: items, fetch log and archived pages stay."""
+By the settings of the spider's newest crawl. Only of the frontier: items, fetch log and archived pages stay."""
 
 from __future__ import annotations
 
@@ -32,18 +31,15 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
 
 def fates(crawls: Sequence[Crawl]) -> dict[str, Fate]:
     """What will become of each crawl of a frontier. Crawls that this shoal must leave alone stay."""
-    readable = [crawl for crawl in crawls if crawl.settings and not crawl.refusal]
-    groups = _by_spider(readable)
-    over = {crawl.id for group in groups for crawl in _ended(group)}
-    needed = needed_by(crawl for crawl in readable if crawl.id not in over)
+    readable = _readable(crawls)
+    needed = needed_by(readable)
     found = {crawl.id: Fate(stays="it is left alone") for crawl in crawls}
-    for group in groups:
+    for group in _by_spider(readable):
         settings = _settings_of(group)
-        ended = sorted(_ended(group), key=_end_of, reverse=True)
-        for crawl in group:
-            if crawl.id not in over:
-                found[crawl.id] = Fate(stays=f"it is {crawl.state}")
-        for rank, crawl in enumerate(ended):
+        ended, others = _divided(group)
+        for crawl in others:
+            found[crawl.id] = Fate(stays=f"it is {crawl.state}")
+        for rank, crawl in enumerate(sorted(ended, key=_end_of, reverse=True)):
             found[crawl.id] = _fate(crawl, rank, settings, needer=needed.get(crawl.id, ""))
     return found
 
@@ -79,12 +75,41 @@ def _keys_dropped(crawl: Crawl, rank: int, settings: Settings, *, needer: str) -
 def needed_by(crawls: Iterable[Crawl]) -> dict[str, str]:
     """The crawls that unfinished ones need, each with one that does: they ask for its pages only if they have changed,
     or still have to learn its keys."""
-    found: dict[str, str] = {}
-    for crawl in crawls:
-        if crawl.state not in ENDED and crawl.settings and not crawl.refusal:
-            record = record_of(crawl)
-            found |= dict.fromkeys((*record.before, *record.known_from), crawl.id)
-    return found
+    unfinished = _unfinished(crawls)
+    before = {name: crawl for crawl, record in unfinished.items() for name in record.before}
+    return before | _known_from(unfinished)
+
+
+def learns_from(crawls: Iterable[Crawl]) -> dict[str, str]:
+    """Those of them whose keys an unfinished crawl still has to learn."""
+    return _known_from(_unfinished(crawls))
+
+
+def _known_from(unfinished: dict[str, CrawlRecord]) -> dict[str, str]:
+    return {name: crawl for crawl, record in unfinished.items() for name in record.known_from}
+
+
+def _unfinished(crawls: Iterable[Crawl]) -> dict[str, CrawlRecord]:
+    groups = _by_spider(_readable(crawls))
+    return {crawl.id: record_of(crawl) for group in groups for crawl in _divided(group)[1]}
+
+
+def _divided(group: Sequence[Crawl]) -> tuple[list[Crawl], list[Crawl]]:
+    """A spider's crawls: those that are over, and the others. One that was stopped is over once a newer one has begun:
+    runs go on with that, and a spider that is stopped at a deadline every night would fill its frontier."""
+    newest, over, others = _newest(group), list[Crawl](), list[Crawl]()
+    for crawl in group:
+        is_over = crawl.state in ENDED or (crawl.state is CrawlState.STOPPED and crawl is not newest)
+        (over if is_over else others).append(crawl)
+    return over, others
+
+
+def _newest(group: Sequence[Crawl]) -> Crawl:
+    return max(group, key=lambda crawl: crawl.created)
+
+
+def _readable(crawls: Iterable[Crawl]) -> list[Crawl]:
+    return [crawl for crawl in crawls if crawl.settings and not crawl.refusal]
 
 
 def _by_spider(crawls: Iterable[Crawl]) -> list[list[Crawl]]:
@@ -96,12 +121,6 @@ def _by_spider(crawls: Iterable[Crawl]) -> list[list[Crawl]]:
     return list(groups.values())
 
 
-def _ended(group: Sequence[Crawl]) -> list[Crawl]:
-    """Those of a spider's crawls with which no run goes on."""
-    newest = max(group, key=lambda crawl: crawl.created)
-    return [one for one in group if one.state in ENDED or (one.state is CrawlState.STOPPED and one is not newest)]
-
-
 def _file_of(record: CrawlRecord) -> str:
     path = record.source.path or record.spider
     return path.replace("\\", "/").rpartition("/")[2].partition(":")[0]
@@ -110,7 +129,7 @@ def _file_of(record: CrawlRecord) -> str:
 def _settings_of(group: Sequence[Crawl]) -> Settings | None:
     """Those of the spider's newest crawl; None where an older shoal has begun it, which knew no such settings: an
     upgrade alone removes nothing."""
-    newest = max(group, key=lambda crawl: crawl.created)
+    newest = _newest(group)
     written = newest.settings.get("settings")
     return record_of(newest).settings if isinstance(written, dict) and "keep_crawls" in written else None
 

@@ -26,6 +26,7 @@ MERGED_SHOWN = 10
 TASKS_SHOWN = 20
 DATA_SHOWN = 64 * 1024  # bytes of an item
 PLAIN = "GET"
+KNOWN_TTL, SKIP_KNOWN = "known_ttl", "skip_known"
 UNKNOWN_REQUEST = "?"  # of a line in the log that an older shoal wrote
 
 
@@ -48,7 +49,9 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     - `items`: those of the latest attempt that yielded any, the first few of them
     - `kept_out`: the rule that kept it out; `maybe`: rules that may have
     - `request`: its method, with size and hash of its body; `is_plain`: its key comes from the URL alone
-    - `set_aside`: records that could not be read, where nothing else is known of the task"""
+    - `set_aside`: records that could not be read, where nothing else is known of the task
+    - `untold`: why no more is known of it: `known_ttl`, the crawl has forgotten its URLs; `skip_known`, an earlier one
+      has done it"""
 
     url: str
     crawl: str
@@ -65,6 +68,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     pool: str = ""
     is_plain: bool = True
     set_aside: str = ""
+    untold: str = ""
     attempts: list[FetchRow] = msgspec.field(default_factory=list)
     items: list[PageItem] = msgspec.field(default_factory=list)
 
@@ -139,7 +143,10 @@ async def fates_of(
         )
         status = await frontier.look_up(crawl.id, link.key)
         fates = []
-        if status.state is not TaskState.UNKNOWN or await _is_expired(link, crawl, store=store):
+        is_logged = status.state is TaskState.UNKNOWN and await _is_forgotten(link, crawl, store=store)
+        if is_logged and crawl.keys != "known":
+            status = TaskStatus(state=TaskState.DONE)
+        if status.state is not TaskState.UNKNOWN or is_logged:
             fates.append(await _known(url, link, crawl, status, frontier=frontier, store=store))
         spellings = [url]
         if fates and fates[0].merged_with is not None:
@@ -199,13 +206,14 @@ class UrlTasks:
         crawl, store = self.crawl, self.store
         if status is None:
             # Only an expired key must be asked for: a task in the log that is not waiting, leased or dead is done.
-            is_asked = bool(crawl.dedup_ttl)
+            is_asked = bool(crawl.dedup_ttl) and crawl.keys == "known"
             status = await self.frontier.look_up(crawl.id, key) if is_asked else TaskStatus(state=TaskState.DONE)
         parent = status.task.parent if status.task else fetch.parent if fetch else None
         parents = await store.fetches(crawl.id, [parent]) if parent is not None else []
         taken = status.task.url if status.task else fetch.url if fetch else self.url
         is_plain = key == self.link.key
         is_traceless = status.state is TaskState.DONE and fetch is None
+        is_skipped = is_traceless and record_of(crawl).skips_known
         attempts = await store.attempts(crawl.id, key) if fetch else []
         return Fate(
             url=self.url,
@@ -220,6 +228,7 @@ class UrlTasks:
             pool=status.task.pool if status.task else fetch.exit.partition("/")[0] if fetch else "",
             is_plain=is_plain,
             set_aside=set_aside(await self.frontier.progress(crawl.id)) if is_traceless else "",
+            untold=SKIP_KNOWN if is_skipped else "",
             attempts=attempts,
             items=await _items(attempts, crawl, store=store),
         )
@@ -259,9 +268,10 @@ async def known_key(url: str, crawl: Crawl, *, frontier: Frontier) -> int:
     return key
 
 
-async def _is_expired(link: Link, crawl: Crawl, *, store: Log) -> bool:
-    """Whether the crawl had this URL and its key has expired: then only the fetch log still has it."""
-    return bool(crawl.dedup_ttl and await store.fetches(crawl.id, [link.key]))
+async def _is_forgotten(link: Link, crawl: Crawl, *, store: Log) -> bool:
+    """Whether the crawl had this URL, and its key has expired or was dropped: then only the fetch log still has it."""
+    forgets = crawl.dedup_ttl or crawl.keys != "known"
+    return bool(forgets and await store.fetches(crawl.id, [link.key]))
 
 
 async def _known(url: str, link: Link, crawl: Crawl, status: TaskStatus, *, frontier: Frontier, store: Log) -> Fate:
@@ -287,6 +297,7 @@ async def _unknown(url: str, crawl: Crawl, *, frontier: Frontier) -> Fate:
         task=TaskStatus(state=TaskState.UNKNOWN),
         kept_out=kept_out,
         maybe=[] if kept_out else maybe,
+        untold="" if kept_out or crawl.keys == "known" else KNOWN_TTL,
     )
 
 

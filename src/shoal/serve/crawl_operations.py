@@ -8,7 +8,9 @@ from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.processes.advice import Advice
+from shoal.processes.crawl_record import with_refusals
 from shoal.processes.crew import at_work
+from shoal.processes.lifetimes import learns_from
 from shoal.processes.steering import check_change, set_priority
 from shoal.serve.answers import Refusal
 from shoal.serve.operations import Call
@@ -104,5 +106,7 @@ async def delete_crawl(call: Call) -> None:
     async with call.changing() as (frontier, crawl):
         if await at_work(crawl.id, frontier=frontier):
             raise Refusal(409, f"{crawl.id} is worked on: cancel it, wait for its workers to leave, then delete it")
+        if learner := learns_from(with_refusals(await frontier.crawls())).get(crawl.id):
+            raise Refusal(409, f"{learner} has just begun and still has to learn which URLs {crawl.id} has done")
         await frontier.delete_crawl(crawl.id)
     call.parts.board.forget(crawl.id)

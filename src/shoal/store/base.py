@@ -328,6 +328,9 @@ class Store(Protocol):
     async def query(self, sql: str, *, limit: int) -> QueryAnswer:
         """Run one statement that only reads, on the store's own tables. A store without SQL says so."""
 
+    async def has_log(self, crawl: str) -> bool:
+        """Whether the fetch log has a line of this crawl."""
+
     async def delete_crawl(self, crawl: str) -> None:
         """Remove the crawl's fetch log. Items stay: they belong to the spider."""
 

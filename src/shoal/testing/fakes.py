@@ -206,6 +206,9 @@ class MemoryStore:
     async def query(self, sql: str, *, limit: int) -> QueryAnswer:
         raise UsageError("a store in memory takes no statements")
 
+    async def has_log(self, crawl: str) -> bool:
+        return any(name[0] == crawl for name in self.log)
+
     async def delete_crawl(self, crawl: str) -> None:
         self.log = {name: row for name, row in self.log.items() if name[0] != crawl}
         self.lines = {name: lines for name, lines in self.lines.items() if name[0] != crawl}

@@ -11,7 +11,7 @@ from docs_pages import ROOT
 from shoal.cli.main import COMMANDS, shoal
 from shoal.setting_layers import NO_SETTINGS
 from shoal.settings import PLACE_VARIABLES
-from shoal.variables import VARIABLES
+from shoal.variables import VARIABLES, check_names
 
 # Attacks what it is given: never what a fleet's variables name.
 ATTACKS = "shoal chaos"
@@ -105,6 +105,33 @@ def test_several_sinks_stand_in_one_variable(monkeypatch: pytest.MonkeyPatch) ->
     with click.Context(click.Command("run")) as context:
         found, _ = option.consume_value(context, {})
         assert option.type_cast_value(context, found) == ("a.jsonl", "redis://h/0#list=books")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("SHOAL_FRONTEIR", "SHOAL_FRONTIER"),
+        ("SHOAL_STOER", "SHOAL_STORE"),
+        ("SHOAL_SINKS", "SHOAL_SINK"),
+        ("SHOAL_STORE_URL", "SHOAL_STORE"),
+        ("SHOAL_ARCHIVE_PASSWORD_FILE", "SHOAL_ARCHIVE"),
+        ("SHOAL_FRONTIER_FIEL", "SHOAL_FRONTIER_FILE"),
+    ],
+)
+def test_a_slip_in_the_name_of_a_variable_is_refused_by_commands_that_read_no_settings(
+    name: str, meant: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, "anywhere")
+    with pytest.raises(SystemExit) as ended:
+        shoal.main(["crawls"])
+    line = f"shoal: the variable {name} has no meaning: did you mean {meant}?\n"
+    assert (ended.value.code, capsys.readouterr().err) == (2, line)
+
+
+def test_variables_that_others_may_have_set_are_left_alone() -> None:
+    # As Kubernetes makes them for services called shoal and shoal-store; settings; a file with a secret.
+    names = ("PORT", "SERVICE_HOST", "STORE_SERVICE_HOST", "STORE_CONNECTIONS", "RATE", "FRONTIER_PASSWORD_FILE")
+    check_names({f"SHOAL_{name}": "x" for name in names} | {"SHOAL": "x", "STOER": "x"})
 
 
 def test_every_variable_is_in_the_table_and_in_the_documents() -> None:

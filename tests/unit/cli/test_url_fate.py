@@ -48,6 +48,29 @@ async def test_a_url_that_expired_was_done_and_may_be_met_again() -> None:
     assert sentence(never).startswith("never found")
 
 
+async def test_of_a_crawl_whose_keys_were_dropped_the_log_tells_and_of_what_was_skipped_the_record() -> None:
+    frontier, store = MemoryFrontier(clock=FakeClock()), MemoryStore()
+    record = CrawlRecord(settings=Settings(), start_lanes=["a.test"])
+    await frontier.open_crawl(Crawl(id="c", spider="s", interval=0.0, settings=msgspec.to_builtins(record)))
+    await frontier.put("c", [task_for(PAGE)])
+    (lease,) = (await frontier.lease(["c"], 1, worker="w", seconds=10.0, horizon=0.0)).leases
+    row = FetchRow(crawl="c", key=lease.task.key, url=PAGE, outcome="ok", token=lease.token, attempt=1, at=0.0)
+    await store.write([], [row])
+    await frontier.settle([Done(lease=lease)])
+    await frontier.lease(["c"], 1, worker="w", seconds=10.0, horizon=0.0)
+    await frontier.drop_keys("c")
+    (crawl,) = await frontier.crawls()
+    fate = await fate_of(PAGE, [crawl], frontier=frontier, store_of=store_for_all(store))
+    assert (sentence(fate), fate.state, fate.fetch) == ("done: ok", TaskState.DONE, row)
+    other = await fate_of("https://a.test/other", [crawl], frontier=frontier, store_of=store_for_all(store))
+    assert sentence(other).startswith("not known any more: the crawl has forgotten its URLs since its end (known_ttl)")
+    settings = msgspec.to_builtins(msgspec.structs.replace(record, skips_known=True))
+    skipping = await frontier.open_crawl(Crawl(id="d", spider="s", interval=0.0, settings=settings))
+    await frontier.know("d", [lease.task.key])
+    fate = await fate_of(PAGE, [skipping, crawl], frontier=frontier, store_of=store_for_all(store))
+    assert sentence(fate) == "not fetched: an earlier crawl of the spider has done it (--skip-known)"
+
+
 async def test_a_page_that_was_lost_with_its_worker_says_so() -> None:
     frontier, store = MemoryFrontier(clock=FakeClock()), MemoryStore()
     record = msgspec.to_builtins(CrawlRecord(settings=Settings(), start_lanes=["a.test"]))

@@ -56,22 +56,20 @@ def test_crawls_that_can_go_on_are_neither_removed_nor_counted() -> None:
     assert fates(crawls)["books-1"] == Fate(stays="it is paused")
 
 
+def test_a_crawl_that_was_stopped_has_ended_once_a_newer_one_has_begun() -> None:
+    crawls = [made(number, keep_crawls=3, state=CrawlState.STOPPED) for number in range(6)]
+    assert removed(crawls, at=5.6 * DAY) == ["books-0", "books-1"]
+    assert fates(crawls)["books-4"].stays == "of its spider it is the last that ended"
+    assert fates(crawls)["books-5"] == Fate(stays="it is stopped")
+    # What such a crawl needed goes, too.
+    needs = made(6, keep_crawls=1, state=CrawlState.STOPPED, before=("books-4",))
+    assert fates([*crawls, needs])["books-4"].stays == "books-6 needs it"
+    assert "books-4" in removed([*crawls, needs, made(7, keep_crawls=1)], at=8 * DAY)
+
+
 def test_a_state_that_this_rule_does_not_know_stays() -> None:
-    crawl = msgspec.structs.replace(made(0, keep_crawls=1), state="moved")
+    crawl = msgspec.structs.replace(made(0, keep_crawls=1), state="of a later version")
     assert removed([crawl, made(1, keep_crawls=1), made(2, keep_crawls=1)], at=1000 * DAY) == ["books-1"]
-
-
-def test_a_crawl_that_was_stopped_stays_until_a_newer_one_of_its_spider_began() -> None:
-    crawls = [
-        made(number, keep_crawls=2, crawl_ttl="", state=CrawlState.STOPPED, before=(f"books-{number - 1}",))
-        for number in range(5)
-    ]
-    assert removed(crawls, at=1000 * DAY) == ["books-0", "books-1"]
-    found = fates(crawls)
-    assert found["books-4"] == Fate(stays="it is stopped")
-    # The newest one may be resumed; then it asks for the pages of the one before only if they have changed.
-    assert found["books-3"] == Fate(stays="books-4 needs it")
-    assert found["books-2"].keys_dropped_at is None  # it can be resumed by its id, as one that was cancelled
 
 
 def test_each_spider_has_its_own_and_so_has_each_file() -> None:

@@ -20,7 +20,7 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.options import checked_place, json_option
 from shoal.errors import ShoalError, UsageError
 from shoal.near_names import did_you_mean
-from shoal.settings import PLACE_VARIABLES
+from shoal.settings import EXITS_VARIABLE, PLACE_VARIABLES
 
 if TYPE_CHECKING:
     from shoal.testing.chaos.plan import Deed
@@ -115,7 +115,7 @@ def chaos(*, seed: int | None, runs: int, as_json: bool, deeds: str, **options: 
     from shoal.testing.chaos.report import total
 
     # What is attacked is named on the command line: a fleet's own servers, which these variables name, never are.
-    for variable in PLACE_VARIABLES.values():
+    for variable in (*PLACE_VARIABLES.values(), EXITS_VARIABLE):
         os.environ.pop(variable, None)
     screen = Screen()
     chosen = _chosen(deeds)

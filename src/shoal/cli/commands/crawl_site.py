@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import json_option, log_options, place_options, run_options, setting_options
+from shoal.cli.options import exits_option, json_option, log_options, place_options, run_options, setting_options
 
 if TYPE_CHECKING:
     from shoal.processes.deaths import Watched
@@ -20,6 +20,7 @@ REFERENCE = "shoal.generic:SitePages"
 @click.argument("urls", metavar="URL...", nargs=-1, required=True)
 @run_options
 @place_options(exists=False, archive=True, works=True)
+@exits_option
 @setting_options
 @log_options
 @json_option

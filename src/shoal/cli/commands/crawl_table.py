@@ -60,10 +60,10 @@ async def _crawls(places: Places, *, as_json: bool) -> None:
 
     screen = Screen()
     async with frontier_at(places.frontier) as frontier:
-        found = with_refusals(await frontier.crawls())
+        rest = await frontier.half_deleted()
+        found = [crawl for crawl in with_refusals(await frontier.crawls()) if crawl.id not in rest]
         plan = fates(found)
         rows = [await _row(crawl, plan[crawl.id], frontier=frontier) for crawl in found]
-        rest = await frontier.half_deleted()
     if as_json:
         screen.json([_document(row) for row in rows])
         return

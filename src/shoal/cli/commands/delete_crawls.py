@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -15,7 +16,7 @@ from shoal.cli.display.counting import Counting
 from shoal.cli.display.numbers import several, size
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_with, place_options
-from shoal.errors import UsageError
+from shoal.errors import ShoalError, UsageError
 from shoal.near_names import nearest
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from shoal.store.base import Store
 
 STEP_SECONDS = 1.0
-DOCUMENT = ("crawl", "state", "pages", "left", "dead", "bytes", "items", "log", "captures", "bodies")
+LOOK_SECONDS, LOOKS = 0.1, 100  # at pages in flight, before their items and log go
+DOCUMENT = ("crawl", "state", "pages", "left", "dead", "bytes", "inbox", "items", "log", "captures", "bodies")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,7 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     left: int = 0
     dead: int = 0
     bytes: int | None = None
+    inbox: int = 0
     items: int | None = None
     log: bool = False
     captures: int | None = None
@@ -60,6 +63,8 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
             f"{several(self.pages, 'page')}, {self.left:,} left, {several(self.dead, 'dead letter')},"
             f" about {size(self.bytes)} in the frontier"
         ]
+        if self.inbox:
+            parts.append(f"{several(self.inbox, 'entry')} of its inbox that nobody has taken")
         if self.items is not None:
             parts.append(f"{several(self.items, 'item')} that it wrote last, with their versions")
         if self.log:
@@ -99,21 +104,26 @@ async def _delete(names: Sequence[str], wanted: Wanted, *, places: Places, as_js
 
     screen = Screen()
     async with frontier_at(places.frontier) as frontier, shared_results() as results:
-        crawls = with_refusals(await frontier.crawls())
         rest = await frontier.half_deleted()
+        crawls = [crawl for crawl in with_refusals(await frontier.crawls()) if crawl.id not in rest]
         chosen = choose_many(names, [*(crawl.id for crawl in crawls), *rest])
         _check_needed(chosen, crawls, wanted)
         known = {crawl.id: crawl for crawl in crawls}
         deletes = Deletes(frontier, results, places=places, wanted=wanted, screen=screen)
-        plan = [await deletes.look(known[name]) if name in known else Deletion(crawl=name) for name in chosen]
+        plan = [await deletes.look(known[name]) if name in known else deletes.rest_of(name) for name in chosen]
         for deletion in plan:
             screen.say(deletion.line)
         _ask(plan, yes=yes)
         for name in chosen:
             if name in known and not known[name].refusal:
                 await ask_if_others_work_on(known[name], frontier=frontier, deed="delete", yes=yes)
-        for deletion in plan:
-            await deletes.carry_out(deletion, known.get(deletion.crawl))
+        for done, deletion in enumerate(plan):
+            try:
+                await deletes.carry_out(deletion, known.get(deletion.crawl))
+            except ShoalError:
+                if done:
+                    screen.say(f"deleted so far: {', '.join(one.crawl for one in plan[:done])}")
+                raise
     if as_json:
         screen.json(plan)
     else:
@@ -134,11 +144,18 @@ def choose_many(names: Sequence[str], crawls: Sequence[str]) -> list[str]:
 
 
 def _check_needed(chosen: Sequence[str], crawls: Sequence[Crawl], wanted: Wanted) -> None:
-    """An unfinished crawl asks for the pages of earlier ones only if they have changed: by their log and archive."""
-    from shoal.processes.lifetimes import needed_by
+    """An unfinished crawl asks for the pages of earlier ones only if they have changed: by their log and archive. One
+    that has just begun with --skip-known may still have to learn their keys."""
+    from shoal.processes.lifetimes import learns_from, needed_by
 
-    needed = needed_by([one for one in crawls if one.id not in chosen])
+    others = [one for one in crawls if one.id not in chosen]
+    needed, learns = needed_by(others), learns_from(others)
     for name in chosen:
+        if name in learns:
+            raise UsageError(
+                f"{learns[name]} has just begun and still has to learn which URLs {name} has done (--skip-known): run"
+                " it until it begins to fetch, or delete it as well"
+            )
         if name in needed and (wanted.log or wanted.pages):
             raise UsageError(
                 f"{needed[name]} is unfinished and needs the log and the archived pages of {name}: leave out --log and"
@@ -171,11 +188,8 @@ class Deletes:
     async def look(self, crawl: Crawl) -> Deletion:
         """What will go with a crawl. Nothing is changed."""
         if crawl.refusal:
-            if msgspec.structs.astuple(self._wanted) != (False, False, False):
-                raise UsageError(f"{crawl.refusal}; without --items, --log and --pages it can be deleted")
+            self._check_alone(crawl.refusal)
             return Deletion(crawl=crawl.id)
-        from shoal.store.base import ItemFilter
-
         progress = await self._frontier.progress(crawl.id)
         found = Deletion(
             crawl=crawl.id,
@@ -184,42 +198,84 @@ class Deletes:
             left=progress.left,
             dead=progress.dead,
             bytes=(await self._frontier.size(crawl.id)).bytes,
+            inbox=await self._count_entries(crawl),
             log=self._wanted.log,
         )
-        if self._wanted.items:
-            store = await self._store(crawl)
-            items = await store.count_items(ItemFilter(spider=crawl.spider, crawl=crawl.id))
-            found = msgspec.structs.replace(found, items=items)
+        if self._wanted.items or self._wanted.log:
+            items = await self._count_items(crawl)
+            found = msgspec.structs.replace(found, items=items if self._wanted.items else None)
         if self._wanted.pages and (archive := await self._archive(crawl)) is not None:
+            from shoal.processes.joining import check_own_archive
+
             with Counting.on(self._screen) as counting:
                 looking = archive.delete_crawl(crawl.id, counts_only=True)
                 told = await counting.during(looking, f"looking for archived pages that {crawl.id} alone needs")
+            check_own_archive(crawl, self._places, captures=told.captures)
             found = msgspec.structs.replace(found, captures=told.captures, bodies=told.bodies)
         return found
 
+    def rest_of(self, name: str) -> Deletion:
+        """What is left of a crawl that is half deleted. Where its items, log and pages lie is not known any more."""
+        self._check_alone(f"{name} is half deleted, and with its record went where its items, log and pages lie")
+        return Deletion(crawl=name)
+
+    def _check_alone(self, why: str) -> None:
+        if self._wanted != Wanted():
+            raise UsageError(f"{why}; without --items, --log and --pages it can be deleted")
+
+    async def _count_entries(self, crawl: Crawl) -> int:
+        from shoal.processes.opening import inbox_at
+
+        async with inbox_at(self._places) as inbox:
+            return (await inbox.count([crawl.id])).get(crawl.id, 0)
+
+    async def _count_items(self, crawl: Crawl) -> int:
+        """The items that the crawl wrote last. Refuses a store that is not the crawl's own and has none of them: with
+        the crawl's record it would be forgotten where they are."""
+        from shoal.processes.joining import check_own_store, existing_store, stores_beside
+        from shoal.store.base import ItemFilter
+
+        store = await self._store(crawl)
+        items = await store.count_items(ItemFilter(spider=crawl.spider, crawl=crawl.id))
+        here = msgspec.structs.replace(self._places, store=existing_store(crawl, self._places))
+        check_own_store(crawl, here, items=items)
+        if others := stores_beside(crawl, here):
+            self._screen.say(f"items of {crawl.id} lie also in {', '.join(others)}: they stay there")
+        return items
+
     async def carry_out(self, deletion: Deletion, crawl: Crawl | None) -> None:
-        """Remove it. From the frontier last: its record says where the rest lies, if this is interrupted."""
+        """Remove it. The archived pages first: an archive may refuse. From the frontier last: its record says where the
+        rest lies, if this is interrupted."""
         name = deletion.crawl
         with Counting.on(self._screen) as counting:
             if crawl is not None and not crawl.refusal:
                 await self._end(crawl)
+                if deletion.captures is not None and (archive := await self._archive(crawl)) is not None:
+                    await counting.during(archive.delete_crawl(name), f"deleting the archived pages of {name}")
                 if deletion.items is not None:
                     store = await self._store(crawl)
                     await counting.during(store.delete_items(crawl.spider, name), f"deleting the items of {name}")
                 if deletion.log:
                     store = await self._store(crawl)
                     await counting.during(store.delete_crawl(name), f"deleting the fetch log of {name}")
-                if deletion.captures is not None and (archive := await self._archive(crawl)) is not None:
-                    await counting.during(archive.delete_crawl(name), f"deleting the archived pages of {name}")
             await counting.during(self._from_frontier(name), f"deleting {name} from the frontier")
 
     async def _end(self, crawl: Crawl) -> None:
-        """Nothing of an unfinished crawl is lent from now on."""
+        """Where more goes than what the frontier has: nothing of an unfinished crawl is lent from now on, and what its
+        pages in flight store is waited for. Else the first step of the deletion is enough: to cancel a large crawl in a
+        file keeps the workers of all others waiting."""
         from shoal.model import CrawlState
         from shoal.processes.crawl_record import is_unfinished
 
-        if is_unfinished(crawl.state):
-            await self._frontier.set_state(crawl.id, CrawlState.CANCELLED, reason="it is being deleted")
+        if self._wanted == Wanted() or not is_unfinished(crawl.state):
+            return
+        await self._frontier.set_state(crawl.id, CrawlState.CANCELLED, reason="it is being deleted")
+        leased = 0
+        for _ in range(LOOKS):
+            if not (leased := (await self._frontier.progress(crawl.id)).leased):
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+        self._screen.say(f"{several(leased, 'page')} of {crawl.id} in flight: what they still store stays")
 
     async def _from_frontier(self, name: str) -> None:
         from shoal.processes.opening import inbox_at

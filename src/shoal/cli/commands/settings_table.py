@@ -11,10 +11,15 @@ import click
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import described, json_option, setting_options
 from shoal.secrecy import masked
-from shoal.settings import PLACE_VARIABLES
+from shoal.settings import EXITS_VARIABLE, LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, PLACE_VARIABLES
 from shoal.variables import VARIABLES
 
 SHOWN = 3
+SHOWN_VARIABLES = PLACE_VARIABLES | {
+    "exits": EXITS_VARIABLE,
+    "log_format": LOG_FORMAT_VARIABLE,
+    "log_level": LOG_LEVEL_VARIABLE,
+}
 
 
 @click.command(short_help="Every setting, its value, and where it came from.")
@@ -23,7 +28,8 @@ SHOWN = 3
 @json_option
 def settings(spider: str | None, *, flags: dict[str, Any], as_json: bool) -> None:
     """Every setting, its value, and where it came from: the default, shoal.toml, SHOAL_… in the environment,
-    the spider, or the command line. The places at the end are no settings: commands take them as flags.
+    the spider, or the command line. The places and the log's format at the end are no settings: commands take them as
+    flags.
 
     \b
     Example: shoal settings books.py --rate 2/s
@@ -44,26 +50,26 @@ def settings(spider: str | None, *, flags: dict[str, Any], as_json: bool) -> Non
                 for name, value in values.items()
             }
             | {
-                name: {"value": value, "from": origin, "help": VARIABLES[PLACE_VARIABLES[name]].text}
+                name: {"value": value, "from": origin, "help": VARIABLES[SHOWN_VARIABLES[name]].text}
                 for name, (value, origin) in _places(os.environ).items()
             }
         )
         return
     rows = [(name, _written(value), resolved.origins[name], described(name)) for name, value in values.items()]
     rows += [
-        (name, value, origin, VARIABLES[PLACE_VARIABLES[name]].text)
+        (name, value, origin, VARIABLES[SHOWN_VARIABLES[name]].text)
         for name, (value, origin) in _places(os.environ).items()
     ]
     screen.table(("setting", "value", "from", "what it is for"), rows, whole=("setting",))
 
 
 def _places(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Every place that commands take without a flag, without passwords, and where it came from."""
+    """Every place that commands take without a flag, and how they log, without passwords, and where it came from."""
     return {
         name: (" ".join(map(masked, environ[variable].split(" "))), variable)
         if environ.get(variable)
         else (VARIABLES[variable].default or "none", "default")
-        for name, variable in PLACE_VARIABLES.items()
+        for name, variable in SHOWN_VARIABLES.items()
     }
 
 

@@ -32,6 +32,7 @@ class View(NamedTuple):
     items: int | None
     results: ResultPlaces
     crew: Sequence[Member]
+    foreign_store: str = ""  # where the items were counted, if that is not the crawl's own store
 
     @property
     def strangers(self) -> list[WorkerBeat]:
@@ -68,6 +69,7 @@ def status(crawl: str | None, *, places: Places, as_json: bool) -> None:
 async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
     from shoal.cli.reading import has_frontier, stores_of_crawls
     from shoal.cli.which import choose_all
+    from shoal.processes.joining import foreign_store
     from shoal.processes.pipe_notes import unreadable_lines
 
     screen = Screen()
@@ -87,6 +89,7 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
                 return
             chosen = [crawl for crawl, _ in rows]
         views = [await _look(crawl, frontier=frontier, store_of=store_of, screen=screen) for crawl in chosen]
+        views = [view._replace(foreign_store=foreign_store(view.snapshot.crawl, places)) for view in views]
         for line in await unreadable_lines(frontier):
             screen.say(line)
     if as_json:
@@ -259,7 +262,10 @@ def _kinds(snapshot: Snapshot) -> list[KindShown]:
 def where_results_lie(view: View) -> Iterator[tuple[str, str]]:
     """Where items and raw pages lie, where that is not in the frontier's own file alone."""
     results = view.results
-    if results.store is not None and (not results.store.in_frontier or results.other_stores):
+    if results.store is not None and view.foreign_store:
+        number = "" if view.items is None else f"{count(view.items)} in {view.foreign_store}; "
+        yield "items:", f"{number}its own are in {_places_shown(results.store, results.other_stores)}"
+    elif results.store is not None and (not results.store.in_frontier or results.other_stores):
         number = "" if view.items is None else f"{count(view.items)} in "
         yield "items:", number + _places_shown(results.store, results.other_stores)
     if results.archive is not None:

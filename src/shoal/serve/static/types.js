@@ -38,7 +38,8 @@
  * @typedef {{state: string, sentence: string, url: string, crawl: string, key: string | number, lane: string,
  *   task: {state: string, attempts: number, reason: string, detail: string, worker: string, due_in: number, losses: number},
  *   fetch: FetchRow | null, found_on: string | null, kept_out: string | null, maybe: string[], merged_with: string | null,
- *   merged: string[], request: string, pool: string, set_aside: string, attempts: FetchRow[], items: PageItem[]}} Fate
+ *   merged: string[], request: string, pool: string, set_aside: string, untold: string,
+ *   attempts: FetchRow[], items: PageItem[]}} Fate
  * @typedef {"queued" | "starting" | "running" | "finished" | "stopped" | "failed" | "cancelled" | "interrupted" | "skipped" | "missed"} RunState
  * @typedef {{run: string, due: number, state: RunState, started: number, ended: number, crawl: string, reason: string,
  *   log: string, number: number}} RunEntry

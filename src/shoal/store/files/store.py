@@ -193,6 +193,10 @@ class FilesStore:
         """Run one statement that only reads, on the index."""
         return await (await self._up_to_date()).query(sql, limit=limit)
 
+    async def has_log(self, crawl: str) -> bool:
+        """Whether the fetch log has a line of this crawl."""
+        return await (await self._up_to_date()).has_log(crawl)
+
     async def delete_crawl(self, crawl: str) -> None:
         """Remove the crawl's fetch log from the index. A line in the log makes that last when the index is rebuilt."""
         now = self._clock()

@@ -160,6 +160,12 @@ async def fetches_of(link: PostgresLink, crawls: Sequence[str], url: str, *, lim
     return [found[task] for task in tasks if task in found]
 
 
+async def has_log(link: PostgresLink, crawl: str) -> bool:
+    """Whether there is a log line of this crawl."""
+    async with link.transaction(reads=True) as connection:
+        return bool(await connection.fetch("SELECT 1 FROM fetches WHERE crawl = $1 LIMIT 1", crawl))
+
+
 async def delete_crawl(link: PostgresLink, crawl: str) -> None:
     """Remove a crawl's lines in the order of their keys, a bounded number per transaction."""
     ahead = "SELECT key FROM fetches WHERE crawl = $1 AND key >= $2 ORDER BY key LIMIT $3"

@@ -150,6 +150,10 @@ class PostgresStore:
         """Run one statement in a transaction that cannot write."""
         return await postgres_read.answer(self._link, sql, limit=limit, seconds=seconds)
 
+    async def has_log(self, crawl: str) -> bool:
+        """Whether the fetch log has a line of this crawl."""
+        return await postgres_read.has_log(self._link, crawl)
+
     async def delete_crawl(self, crawl: str) -> None:
         """Remove the crawl's fetch log, in steps."""
         await postgres_read.delete_crawl(self._link, crawl)

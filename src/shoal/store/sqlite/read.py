@@ -137,6 +137,11 @@ def items_named(connection: sqlite3.Connection, spider: str, keys: list[str]) ->
     return [item for key in keys for _, item in batch(connection, query, (spider, key))]
 
 
+def has_log(connection: sqlite3.Connection, crawl: str) -> bool:
+    """Whether there is a log line of this crawl."""
+    return connection.execute("SELECT 1 FROM fetch WHERE crawl = ? LIMIT 1", (crawl,)).fetchone() is not None
+
+
 def fetches(connection: sqlite3.Connection, crawl: str, keys: list[int]) -> list[FetchRow]:
     """The log lines of these tasks."""
     found: list[FetchRow] = []

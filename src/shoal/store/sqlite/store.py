@@ -29,7 +29,8 @@ from shoal.store.sqlite.log_weeks import LOG_TABLES, LOOKED_AT_PER_STEP, SqliteL
 from shoal.store.sqlite.outbox import SqliteOutbox
 from shoal.store.sqlite.views import SqliteViews
 
-DELETED_PER_STEP = 5000
+DELETED_PER_STEP = 2000
+LONGEST_PAUSE = 0.05  # between two steps of long work
 QUERY_SECONDS = 60.0
 # Less than the frontier's: a batch of rows changes fewer pages, and counting or exporting fills the cache once.
 CACHE_BYTES = 1024 * 1024
@@ -87,12 +88,12 @@ class SqliteStore:
         """Say that items are gone, in steps that let other writers in between."""
         gone = 0
         if missing_before is not None:
-            while some := await self._run(self._mark_missing_gone, spider, at, missing_before):
+            while some := await self._step(self._mark_missing_gone, spider, at, missing_before):
                 gone += some
         if unseen_since is not None:
             last = await self._run(self._last_line, "item")
             for start in range(0, last, presence.ITEMS_PER_STEP):
-                gone += await self._run(self._mark_unseen_gone, spider, at, unseen_since, start)
+                gone += await self._step(self._mark_unseen_gone, spider, at, unseen_since, start)
         return gone
 
     def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
@@ -153,7 +154,7 @@ class SqliteStore:
         for table in LOG_TABLES:
             last = await self._run(self._last_line, table)
             for start in range(0, last, LOOKED_AT_PER_STEP):
-                gone += await self._run(self._drop_old, table, before, start)
+                gone += await self._step(self._drop_old, table, before, start)
         return gone
 
     async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
@@ -161,7 +162,7 @@ class SqliteStore:
         before, gone = self._clock() - retention, 0
         last = await self._run(self._last_line, "item_version")
         for start in range(0, last, LOOKED_AT_PER_STEP):
-            gone += await self._run(self._drop_versions, spider, before, start)
+            gone += await self._step(self._drop_versions, spider, before, start)
         return gone
 
     async def query(self, sql: str, *, limit: int, seconds: float = QUERY_SECONDS) -> QueryAnswer:
@@ -177,16 +178,20 @@ class SqliteStore:
             await asyncio.wait([asking])
             connection.close()
 
+    async def has_log(self, crawl: str) -> bool:
+        """Whether the fetch log has a line of this crawl."""
+        return await self._run(read.has_log, self._connection, crawl)
+
     async def delete_crawl(self, crawl: str) -> None:
         """Remove the crawl's fetch log, in steps that let other writers in between."""
         for table in LOG_TABLES:
-            while await self._run(self._delete_some, table, crawl):
+            while await self._step(self._delete_some, table, crawl):
                 pass
 
     async def delete_items(self, spider: str, crawl: str) -> int:
         """Remove items with their versions, in steps that let other writers in between."""
         gone = 0
-        while deleted := await self._run(self._delete_items, spider, crawl):
+        while deleted := await self._step(self._delete_items, spider, crawl):
             gone += deleted
         return gone
 
@@ -208,6 +213,16 @@ class SqliteStore:
                 return result
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, translated)
+
+    async def _step(
+        self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> _Result:
+        """A step of long work, and a pause: SQLite gives its lock to whoever asks first, and those who wait look again
+        only now and then."""
+        began = time.monotonic()
+        result = await self._run(work, *args, **kwargs)
+        await asyncio.sleep(min(LONGEST_PAUSE, time.monotonic() - began))
+        return result
 
     async def _stream(self, query: str, arguments: tuple[Any, ...]) -> AsyncIterator[StoredItem]:
         """A transaction per batch."""

@@ -111,7 +111,9 @@ class ReadPromises:
     async def test_deleting_a_crawl_removes_its_log_and_keeps_items(self, store: Store) -> None:
         logged = [fetch(number, crawl=crawl) for crawl in ("c1", "c2") for number in range(700)]
         await store.write([item(crawl="c1")], logged)
+        assert [await store.has_log(crawl) for crawl in ("c1", "c2", "c3")] == [True, True, False]
         await store.delete_crawl("c1")
+        assert [await store.has_log(crawl) for crawl in ("c1", "c2")] == [False, True]
         assert await store.fetches("c1", range(700)) == []
         assert len(await store.fetches("c2", range(700))) == 700
         assert await store.count_items(ItemFilter(crawl="c1")) == 1

@@ -9,19 +9,26 @@ local function bytes_of(name)
 end
 
 local total, kinds = 0, kinds_of_record()
-for _, name in ipairs(FIXED_NAMES) do total = total + bytes_of(name) end
+for _, name in ipairs(FIXED_NAMES) do
+  -- The record has few fields, and most of its bytes are in one of them, which a sample may miss.
+  total = total + (name == 'crawl' and call('MEMORY', 'USAGE', P .. name, 'SAMPLES', 0) or bytes_of(name))
+end
 total = total + bytes_of('lanes')
 for _, kind in ipairs(kinds) do total = total + bytes_of('ready:' .. kind) end
 for _, name in ipairs(call('HKEYS', P .. 'pools')) do total = total + bytes_of('pool:' .. name) end
 
 -- What lanes have besides their queues.
 local _, page = unpack(call('HSCAN', P .. 'lanes', 0, 'COUNT', MAX_LANES))
-local sampled, beside = math.min(MAX_LANES, #page / 2), 0
+local sampled, beside, names = math.min(MAX_LANES, #page / 2), 0, 0
 local looked_at = {}
 for i = 1, sampled do
   local lane = page[2 * i - 1]
   looked_at[lane] = true
   for _, name in ipairs({'shape:', 'uses:', 'rests:'}) do beside = beside + bytes_of(name .. lane) end
+  if crawl.share then
+    local _, crawls = string.gsub(call('HGET', host_names.slot .. 'hosts', lane) or '', '\n', '')
+    names = names + crawls
+  end
 end
 if sampled > 0 then total = total + beside * call('HLEN', P .. 'lanes') / sampled end
 
@@ -52,8 +59,10 @@ for bucket = 0, buckets - 1, step do
 end
 if sets > 0 then total = total + measured_sets * buckets / sets end
 for number = 1, tonumber(crawl.filters) or 1 do total = total + bytes_of('bloom:' .. number) end
-local hosts = crawl.share and call('HLEN', host_names.slot .. 'hosts') or 0
+-- Of the record of hosts as much as the crawl has of the names in it, if other hosts have as many crawls as its own.
+local hosts = names > 0 and call('HLEN', host_names.slot .. 'hosts') or 0
 if hosts > 0 then
-  total = total + (call('MEMORY', 'USAGE', host_names.slot .. 'hosts') or 0) * math.min(1, call('HLEN', P .. 'lanes') / hosts)
+  local part = call('HLEN', P .. 'lanes') * sampled / (hosts * names)
+  total = total + (call('MEMORY', 'USAGE', host_names.slot .. 'hosts') or 0) * math.min(1, part)
 end
 return {'ok', format('%.0f', total)}
