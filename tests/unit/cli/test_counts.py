@@ -94,7 +94,8 @@ def given_up_freely(number: int) -> str:
 
 def turned_away(number: int) -> str:
     refusal = ExitRefusal(kind="blocked", outcome="http_403", reason="http_403")
-    return detail(ending_of(lease_for("https://a.test/", free_retries=number - 1), refusal, most_tries=1, exits=1))
+    lease = lease_for("https://a.test/", free_retries=number - 1)
+    return detail(ending_of(lease, refusal, most_tries=1, exits=number))
 
 
 SHOWN: dict[str, tuple[Callable[[int], str], str, str]] = {
