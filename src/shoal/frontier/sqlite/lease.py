@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -118,7 +119,7 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
         for ledger in ledgers:
             ledger.exits.holders = ledgers[0].exits.holders
     leases = _lend_from(*_choose(ledgers, terms, Reclaims(db, at=at, seconds=terms.seconds, names=found)), terms, db=db)
-    leases.sort(key=lambda lease: lease.wait)
+    leases.sort(key=attrgetter("wait"))
     finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
     was_passed_over = not leases and any(ledger.was_passed_over for ledger in ledgers)
     for ledger in ledgers:
@@ -348,7 +349,7 @@ def _lend(grant: Grant, tasks: Sequence[TaskRow], terms: Terms, *, is_first: boo
         alone = is_suspect(row[3])
         if alone and (lent or not is_first):
             break
-        lease = _lease(grant, row, opens_lane=opens_lane, exits=exits, latest=latest)
+        lease = _lease(grant, row, opens_lane=opens_lane, alone=alone, exits=exits, latest=latest)
         if lease is None:
             _wait_for_exits(ledger, lane, lent)
             break
@@ -378,7 +379,9 @@ def _count_lent(ledger: Ledger, lane: LaneRow, lent: Sequence[Lease]) -> None:
     lane.in_flight += len(lent)
 
 
-def _lease(grant: Grant, row: TaskRow, *, opens_lane: bool, exits: LaneExits | None, latest: float) -> Lease | None:
+def _lease(
+    grant: Grant, row: TaskRow, *, opens_lane: bool, alone: bool, exits: LaneExits | None, latest: float
+) -> Lease | None:
     """Lend one task in the next slot of the lane and of an exit; None when no exit has a slot in time. A lease that
     opens its lane has the lane's own pace, by which it judges the one that the rules ask for."""
     ledger, lane, limits, _ = grant
@@ -386,7 +389,7 @@ def _lease(grant: Grant, row: TaskRow, *, opens_lane: bool, exits: LaneExits | N
     if limits is not None and not opens_lane:
         interval, base_interval = limits.interval, limits.base_interval
     now, crawl = ledger.now, ledger.crawl
-    _, _, attempts, losses, free_retries, payload = row
+    _, _, attempts, _, free_retries, payload = row
     token = next_token(crawl.last_token, now=now)
     start, exit_name, exit_interval, session_version = max(now, lane.next_start), DIRECT, 0.0, 0
     if exits is not None:
@@ -409,7 +412,7 @@ def _lease(grant: Grant, row: TaskRow, *, opens_lane: bool, exits: LaneExits | N
         opens_lane=opens_lane,
         rules_version=lane.rules_version if lane.rules_until > now else 0,
         session_version=session_version,
-        alone=is_suspect(losses),
+        alone=alone,
     )
     lane.start(start, now=now, interval=interval if limits is None else limits.interval)
     lane.turn += ledger.turn
