@@ -166,6 +166,7 @@ async def test_a_crawl_moves_what_is_old_beside_its_work(folder: Folder, site: S
     said = await _until_said(folder, site, f"{LINES} log lines moved to old log")
     assert said.count("log lines moved") == 1
     assert len(archived(str(folder.path / "old log"))) == LINES
+    assert {week["archive"] for week in folder.json("store", "weeks")} == {str(folder.path / "old log")}
     answer = folder.run("sql", "SELECT crawl, count(*) AS n FROM fetches GROUP BY 1 ORDER BY 1", "--json").stdout
     assert [json.loads(row)["crawl"] for row in answer.splitlines()] == ["books-1", "c1"]
     assert folder.run("settings", "--json").stdout.count("old log") == 1

@@ -37,8 +37,9 @@ def grants(claims: Sequence[Claim], *, size: int, since_lower: int) -> dict[str,
     part = min(part, sum(claim.most for claim in lower))
     given = _given(lower, part, free=free)
     most = free - sum(given.values())
-    if lower and left < LOWER_PART:
-        # Their next start is due after so many of the highest.
+    if lower and left < LOWER_PART and not any(claim.held for claim in lower):
+        # Their next start is due after so many of the highest. While a page of theirs is on its way, however slow it
+        # is, nobody waits for that start.
         most = min(most, LOWER_PART - 1 - since_lower)
     return given | _given(highest, left - part, free=most)
 

@@ -6,6 +6,7 @@ import asyncio
 import io
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from shoal.archive.base import Archive
@@ -39,6 +40,7 @@ async def check_log_archive(settings: Settings, *, store: str) -> None:
 async def move_log(store: Store, archive: str, *, retention: float, say: Say) -> AsyncIterator[int]:
     """Move the weeks of a store's log that ended over `retention` seconds ago to the archive at a URL, in steps; each
     gives how many lines went."""
+    archive = _from_anywhere(archive)
     async with archive_at(archive, create=True) as opened:
 
         async def put(part: LogPart) -> None:
@@ -51,6 +53,11 @@ async def move_log(store: Store, archive: str, *, retention: float, say: Say) ->
 
         async for lines in store.log_weeks.move(retention=retention, archive=archive, put=put):
             yield lines
+
+
+def _from_anywhere(archive: str) -> str:
+    """The URL, as the store keeps it: the next process may run in another folder, and must know the same one again."""
+    return archive if "://" in archive else str(Path(archive).absolute())
 
 
 async def write_part(archive: Archive, part: LogPart) -> None:

@@ -110,3 +110,15 @@ def test_lower_crawls_with_slow_pages_never_hold_more_than_their_tenth() -> None
         process.fill()
         process.held["news"] = 0
         assert sum(process.held.values()) <= 3
+
+
+@pytest.mark.parametrize("size", [2, 5, 9])
+def test_with_few_slots_a_lower_crawl_with_slow_pages_holds_one_and_the_highest_the_others(size: int) -> None:
+    process = Simulated(size, news=5, slow=0)
+    process.run(10)
+    before = process.starts["news"]
+    for _ in range(50):
+        process.held["news"] = 0
+        process.fill()
+        assert process.held["slow"] <= 1
+    assert process.starts["news"] - before >= 50 * (size - 1)
