@@ -172,8 +172,9 @@ class Routes:
             family = family_of(self.source)
             found = tuple(address for address in found if family_of(address) == family)
             if not found:
+                # Another exit may reach the host: this one rests there, and the page does not pay for it.
                 message = f"{origin.host} has no {family} address, which it needs to be reached from {self.source}"
-                return Fault(kind=FaultKind.DNS, message=message)
+                return Fault(kind=FaultKind.CONNECT, message=message, is_certain=True)
         refusals = {address: self._refusal(address) for address in found}
         # An address with a zone (fe80::1%eth0) cannot be written in a URL.
         allowed = tuple(address for address, reason in refusals.items() if reason is None and "%" not in address)
