@@ -163,9 +163,13 @@ def check_search(pace: str, *, rate: str, max_rate: str) -> None:
         fastest = parse_rate(max_rate)
     except SettingError as error:
         raise SettingError(f"max_{error}") from None
-    if fastest == 0 or fastest >= first:
+    if fastest == 0:
         raise SettingError(
-            f"max_rate {max_rate!r} is no end for a search that begins at rate {rate!r}: write a faster one, as 50/s"
+            f"max_rate {max_rate!r} is no end for a search: write the most that a host may be asked, as 50/s"
+        )
+    if fastest >= first:
+        raise SettingError(
+            f"max_rate {max_rate!r} is no end for a search that begins at rate {rate!r}: raise max_rate, or lower rate"
         )
 
 

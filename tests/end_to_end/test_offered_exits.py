@@ -15,6 +15,7 @@ from exit_crawl import ExitCrawl, graph, pages_of
 from exit_crawl import site as loopback_site
 
 from shoal import Item, Spider
+from shoal.fetch.own_addresses import has_address
 from shoal.settings import EXITS_VARIABLE
 from shoal.testing.servers.programs import find_program
 from shoal.testing.servers.proxy_servers import Tinyproxy
@@ -212,3 +213,29 @@ async def test_a_machine_adds_its_exits_to_a_pool_of_the_crawl(
         assert (progress.done, progress.dead) == (12, 0)
         assert {hit.peer for hit in server.requests} == {"127.0.0.2", "127.0.0.5"}
     assert set(await crawl.exits()) == {"ring/127.0.0.2@fra-1", f"ring/127.0.0.5:{common.port}"}
+
+
+class Regional(Spider):
+    """Its pages are those of a region."""
+
+    region = "eu"
+    rate = "30/s"
+
+    def parse(self, page: Any) -> Any:
+        yield Item(key=page.url)
+        yield page.follow("a")
+
+
+async def test_pages_do_not_pay_for_an_address_of_another_kind_than_their_hosts(
+    exit_crawl: Callable[..., ExitCrawl], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_address("::1"):
+        pytest.skip("no IPv6 on this machine")
+    monkeypatch.setenv(EXITS_VARIABLE, str(tmp_path / offer(tmp_path, "fra-1", "bind:127.0.0.2", "bind:[::1]")))
+    async with loopback_site(graph(12)) as server:
+        crawl = exit_crawl(Regional, f"http://127.0.0.1:{server.port}/0", max_attempts=1)
+        progress = await crawl.run()
+        assert (progress.done, progress.dead) == (12, 0)
+        assert {hit.peer for hit in server.requests} == {"127.0.0.2"}
+    exits = await crawl.exits()
+    assert exits["region:eu/::1@fra-1"].rests_for > 0

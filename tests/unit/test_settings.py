@@ -77,6 +77,7 @@ def test_where_a_crawl_lives_is_no_setting_of_it() -> None:
             r'pace = "search" needs max_rate, the most that a host may be asked, as max_rate = "50/s"',
         ),
         ({"pace": "search", "max_rate": "1/s"}, r"max_rate '1/s' is no end for a search that begins at rate '1/s'"),
+        ({"pace": "search", "max_rate": "unlimited"}, r"max_rate 'unlimited' is no end for a search: write the most"),
         ({"pace": "search", "max_rate": "unlimited"}, r"max_rate 'unlimited' is no end"),
         ({"pace": "search", "max_rate": "quick"}, r"^max_rate 'quick' is not understood: write it as 4/s"),
         ({"pace": "search", "max_rate": "9/s", "rate": "unlimited"}, r'cannot begin at "unlimited": write it as 1/s'),

@@ -22,7 +22,7 @@ from shoal.exits.refusals import (
     verdict_on,
 )
 from shoal.exits.site_cookies import SiteCookies, Visit
-from shoal.exits.troubles import KEY_UNSENT, Troubles, trouble_of, trouble_of_unsent
+from shoal.exits.troubles import KEY_UNSENT, Troubles, trouble_of, trouble_of_family, trouble_of_unsent
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
 from shoal.fetch.exit_config import ExitConfig, headers_for, secrets_of
 from shoal.fetch.through import Through
@@ -251,6 +251,9 @@ class ExitPassage:
         host = self._lease.task.lane.partition(VIA)[0]
         if trouble := trouble_of(self._config, refusal, host=host):
             self._troubles.begin(self._config.name, trouble)
+        if trouble := trouble_of_family(self._config, refusal):
+            # Under a name of its own: requests to other hosts, which end what is known of the exit, do not end it.
+            self._troubles.begin(f"hosts of {self._config.name}", trouble)
 
     @property
     def _is_fresh(self) -> bool:

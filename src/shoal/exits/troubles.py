@@ -9,9 +9,10 @@ from typing import Final
 
 from shoal.exits.accounts import LoginRefused
 from shoal.exits.refusals import LOGGED_OUT, UNAUTHORIZED, ExitRefusal
-from shoal.fetch.base import Fault, Response
+from shoal.fetch.base import Fault, FaultKind, Response
 from shoal.fetch.descriptors import is_shortage
 from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.own_addresses import family_of
 
 LOGIN_REFUSED: Final = "login refused: "
 LOGIN_FAILED: Final = "login failed: "
@@ -24,7 +25,7 @@ MOST_LINES: Final = 10
 LONGEST_LINE: Final = 200
 # Another worker may be the one that finds the exit well again.
 KEPT_SECONDS: Final = 300.0
-_EXIT: Final = re.compile(rf"(?:proxy|gateway|account) \S+(?:{IS_DOWN}|{FAILS})")
+_EXIT: Final = re.compile(rf"(?:proxy|gateway|account|address|key) \S+(?:{IS_DOWN}|{FAILS})")
 
 
 class Troubles:
@@ -91,3 +92,10 @@ def trouble_of_unsent(config: ExitConfig, answer: Response | Fault) -> str:
     beginning = "/".join(answer.url.split("/", 3)[:3])
     hosts = ", ".join(host.removesuffix("/") for host in config.hosts)
     return f"{KEY_UNSENT}{config.name}: {beginning} answered {answer.status} and is none of its hosts ({hosts})"
+
+
+def trouble_of_family(config: ExitConfig, refusal: ExitRefusal) -> str:
+    """The trouble of an address that cannot reach a host, as the host has none of its kind; the same for every host."""
+    if config.kind != "address" or refusal.outcome != FaultKind.CONNECT or not refusal.is_certain:
+        return ""
+    return f"address {config.name}{FAILS}some hosts have no {family_of(config.address)} address"

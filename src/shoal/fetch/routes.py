@@ -172,8 +172,7 @@ class Routes:
             family = family_of(self.source)
             found = tuple(address for address in found if family_of(address) == family)
             if not found:
-                message = f"{origin.host} has no {family} address, which it needs to be reached from {self.source}"
-                return Fault(kind=FaultKind.DNS, message=message)
+                return lacks_family(origin.host, self.source)
         refusals = {address: self._refusal(address) for address in found}
         # An address with a zone (fe80::1%eth0) cannot be written in a URL.
         allowed = tuple(address for address, reason in refusals.items() if reason is None and "%" not in address)
@@ -213,6 +212,13 @@ class Routes:
         numeric = f"[{address}]" if ":" in address else address
         prefix = f"http://{origin.userinfo}{numeric}{origin.port}"
         return Route(origin, addresses, expires, batch.client, prefix, authority, batch)
+
+
+def lacks_family(host: str, source: str) -> Fault:
+    """The fault of an address of this machine at a host that has none of its kind. Another exit may reach the host:
+    this one rests there, and the page does not pay for it."""
+    message = f"{host} has no {family_of(source)} address, which it needs to be reached from {source}"
+    return Fault(kind=FaultKind.CONNECT, message=message, is_certain=True)
 
 
 def parse_origin(text: str) -> Origin | None:

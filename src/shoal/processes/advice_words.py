@@ -10,7 +10,7 @@ from shoal.processes.bounds import Look, bound_of
 from shoal.processes.crawl_record import has_store_server
 from shoal.processes.crawl_survey import Measured, Survey
 from shoal.processes.crew import Presence
-from shoal.processes.stats import pool_of
+from shoal.processes.stats import pool_of, seconds_left
 
 # What a prediction rests on that is not measured.
 IF_SO: Final = {
@@ -38,7 +38,7 @@ def _hosts(survey: Survey) -> list[LaneStatus]:
 
 
 def _slowest(survey: Survey) -> LaneStatus | None:
-    return max(_hosts(survey), key=lambda lane: lane.waiting * lane.interval + lane.starts_in, default=None)
+    return max(_hosts(survey), key=seconds_left, default=None)
 
 
 def idle_words(survey: Survey) -> str | None:

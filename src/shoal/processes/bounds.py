@@ -21,6 +21,7 @@ from shoal.processes.served_kinds import unserved, unserved_line
 from shoal.processes.stats import (
     describe_interval,
     exits_back,
+    may_start_in,
     pool_of,
     seconds_left,
     spent_budget,
@@ -134,7 +135,7 @@ def _is_lacking(line: str) -> bool:
 def _rest(look: Look) -> str:
     """Every lane with work rests, or the exits of the one that takes longest do."""
     crawl, waiting = look.crawl, [lane for lane in look.lanes if lane.waiting]
-    resting = [lane for lane in waiting if lane.starts_in > max(2.0, 2 * _longest_interval(lane, crawl))]
+    resting = [lane for lane in waiting if may_start_in(lane) > max(2.0, 2 * _longest_interval(lane, crawl))]
     if waiting and len(resting) == len(waiting):
         first = min(resting, key=lambda lane: lane.starts_in)
         why = first.why if first.rests_for > 0 else ""

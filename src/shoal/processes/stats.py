@@ -219,6 +219,13 @@ def with_exits(lane: LaneStatus, crawl: Crawl) -> LaneStatus:
     return msgspec.structs.replace(lane, interval=pool.interval / len(pool.exits))
 
 
+def may_start_in(lane: LaneStatus) -> float:
+    """Seconds until the lane may start a task. One whose healthy exits are all in use may when a request ends, long
+    before an exit that rests is back."""
+    is_in_use = lane.waits_for_exit and lane.in_flight > 0 and not lane.exits_rest and lane.rests_for <= 0
+    return 0.0 if is_in_use else lane.starts_in
+
+
 def seconds_left(lane: LaneStatus) -> float:
     """How many seconds the tasks that wait in the lane take at its pace."""
-    return lane.waiting * lane.interval + lane.starts_in if lane.waiting else 0.0
+    return lane.waiting * lane.interval + may_start_in(lane) if lane.waiting else 0.0

@@ -16,7 +16,7 @@ from shoal.policy.stop_limits import pages_per_write
 from shoal.processes.crawl_record import has_store_server, record_of
 from shoal.processes.crawl_survey import LANES_READ, Measured, Survey
 from shoal.processes.crew import Member
-from shoal.processes.stats import pool_of, with_others
+from shoal.processes.stats import may_start_in, pool_of, with_others
 from shoal.settings import Settings
 
 # From this share on a thing counts as saturated; a worker is loaded up to this share.
@@ -100,7 +100,7 @@ def _allowed(survey: Survey, fetch_seconds: float) -> tuple[float, float]:
     # Pages that wait for a later stage are fetched already: their lane has no pace, and is no host.
     busy = [with_others(lane) for lane in survey.lanes if (lane.waiting or lane.in_flight) and STAGE not in lane.lane]
     for lane in busy:
-        if lane.starts_in > 2 * lane.interval + REST_SECONDS:
+        if may_start_in(lane) > 2 * lane.interval + REST_SECONDS:
             continue
         pace += _per_second(lane.interval, lane.cap, fetch_seconds)
         pool = pool_of(lane, survey.crawl)

@@ -12,6 +12,7 @@ from shoal.exits.troubles import (
     Troubles,
     is_trouble,
     trouble_of,
+    trouble_of_family,
     trouble_of_unsent,
 )
 from shoal.fetch.base import Response
@@ -44,6 +45,16 @@ def test_a_refusal_is_a_trouble_if_it_is_the_exits_own() -> None:
     lines = (told, raised, down, locked, unknown, trouble_of_shortage("Too many open files"))
     assert all(is_trouble(line) for line in lines)
     assert not is_trouble("proxy servers are down: everywhere")
+
+
+def test_an_address_of_another_kind_than_a_hosts_is_the_same_trouble_for_all_hosts() -> None:
+    address = ExitConfig(name="region:eu/::1@fra-1", kind="address", address="::1")
+    lines = {
+        trouble_of_family(address, refusal("connect", f"{host} has no IPv6 address")) for host in ("a.test", "b.test")
+    }
+    assert lines == {"address region:eu/::1@fra-1 fails: some hosts have no IPv6 address"}
+    assert is_trouble(*lines)
+    assert trouble_of_family(address, refusal("connect", "refused", is_certain=False)) == ""
 
 
 def test_a_page_that_is_refused_without_the_key_since_its_host_gets_none_is_a_trouble() -> None:

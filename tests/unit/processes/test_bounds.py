@@ -106,6 +106,10 @@ def test_exits_of_a_region_that_are_all_in_use_are_what_bounds_it() -> None:
         "the exits that workers offer for the region eu: all of them are in use or wait for their turn; more of them"
         " help, or a higher `rate` in the files of --exits"
     )
+    # One more rests, and comes back long after a request through another one has ended.
+    assert bound(lane("a.test via region:eu", waits_for_exit=True, starts_in=55.0)) == line
+    alone = lane("a.test via region:eu", waits_for_exit=True, starts_in=55.0, in_flight=0)
+    assert bound(alone) == "every host rests; a.test via region:eu for 55 s more"
 
 
 def test_a_pace_of_the_exits_is_the_pools() -> None:

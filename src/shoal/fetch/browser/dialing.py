@@ -16,7 +16,7 @@ from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.own_addresses import family_of
 from shoal.fetch.proxies import ProxyRoutes, fault_of
 from shoal.fetch.resolver import Lookup
-from shoal.fetch.routes import Origin, Routes, parse_origin
+from shoal.fetch.routes import Origin, Routes, lacks_family, parse_origin
 from shoal.settings import Settings
 
 HEAD_BYTES: Final = 64 * 1024
@@ -66,10 +66,11 @@ class Dialer:
         addresses = await self._routes.vetted(origin)
         if isinstance(addresses, Fault):
             return addresses
-        reason, leaving = f"no {family_of(source)} address", (source, 0) if source else None
-        for address in addresses:
-            if source and family_of(address) != family_of(source):
-                continue
+        usable = [address for address in addresses if not source or family_of(address) == family_of(source)]
+        if not usable:
+            return lacks_family(origin.host, source)
+        reason, leaving = "", (source, 0) if source else None
+        for address in usable:
             try:
                 opened = await asyncio.open_connection(address, port, limit=HEAD_BYTES, local_addr=leaving)
                 return Line(*opened)
