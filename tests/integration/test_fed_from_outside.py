@@ -247,6 +247,13 @@ def test_a_folder_of_its_own_is_watched_where_the_frontier_is_a_file(outside: Ou
         wait_until(lambda: (outside.folder.path / "incoming/done/urls.txt").exists(), otherwise="it was not moved")
         ended(run)
     assert outside.crawls()[0][1].dead == 1
+    # Seen from another folder as well, with the command that takes it.
+    incoming, elsewhere = outside.folder.path / "incoming", outside.folder.path / "elsewhere"
+    (incoming / "late.txt").write_text(f"{outside.url}?2\n")
+    elsewhere.mkdir()
+    said = Folder(elsewhere).run("status", "--frontier", str(outside.folder.path / "shoal.db")).stderr
+    assert f"1 entry in the inbox of the spider books ({incoming})" in said
+    assert f" --stay --inbox {incoming} " in said
     assert "1 other cannot be queued again, as entries" in outside.folder.run("dead", "requeue", "books-1").stderr
 
 

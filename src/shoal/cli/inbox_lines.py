@@ -143,7 +143,8 @@ def unread_line(found: Unread, *, places: Places) -> str:
     if not found.is_of_spider:
         worker = command(f"worker {spider} --crawl {quote(crawl.id)} --burst", places)
         return f"{entries} in the inbox of {crawl.id}, which nobody has taken: {worker} takes them"
-    run = command(f"run {spider} --stay", places)
+    its_own = found.place != inbox_beside(msgspec.structs.replace(places, inboxes={})).place(found.name)
+    run = command(f"run {spider} --stay{f' --inbox {quote(found.place)}' if its_own else ''}", places)
     return (
         f"{entries} in the inbox of the spider {found.name} ({found.place}), which nobody has taken: {run} takes them"
     )
