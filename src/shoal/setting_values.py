@@ -89,8 +89,15 @@ def _zone(name: str | None) -> tzinfo | None:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        hint = did_you_mean(name, sorted(available_timezones()), otherwise="write it as Europe/Berlin or UTC")
-        raise SettingError(f"deadline: there is no time zone {name!r}; {hint}") from None
+        raise SettingError(f"deadline: {_no_zone(name, sorted(available_timezones()))}") from None
+
+
+def _no_zone(name: str, known: Sequence[str]) -> str:
+    """Why there is no such time zone, and what to write or install."""
+    if not known:
+        return f"this machine knows no time zones: install tzdata (apt or pip) for {name}, or write its hours as +01:00"
+    hint = did_you_mean(name, known, otherwise="write it as Europe/Berlin or UTC")
+    return f"there is no time zone {name!r}; {hint}"
 
 
 def deadline_at(text: str, *, now: float) -> float:

@@ -236,6 +236,9 @@ def test_a_folder_of_its_own_is_watched_where_the_frontier_is_a_file(outside: Ou
         refusal = outside.folder.refusal("run", "books.py", "--stay", "--inbox", "incoming", *outside.places)
         assert "--inbox incoming: a folder is watched where the frontier is a file" in refusal
         return
+    refusal = outside.folder.refusal("run", "books.py", "--stay", "--inbox", "books.py/in", *outside.places)
+    assert "the inbox books.py/in cannot be made: Not a directory: --inbox FOLDER names another" in refusal
+    assert not outside.has_frontier()
     with stay(outside, "--inbox", "incoming") as run:
         wait_until(lambda: (outside.folder.path / "incoming").is_dir(), otherwise="the folder was not made")
         (outside.folder.path / "urls.txt").write_text(f"{outside.url}?1\nno url\n")
@@ -244,6 +247,13 @@ def test_a_folder_of_its_own_is_watched_where_the_frontier_is_a_file(outside: Ou
         wait_until(lambda: (outside.folder.path / "incoming/done/urls.txt").exists(), otherwise="it was not moved")
         ended(run)
     assert outside.crawls()[0][1].dead == 1
+    # Seen from another folder as well, with the command that takes it.
+    incoming, elsewhere = outside.folder.path / "incoming", outside.folder.path / "elsewhere"
+    (incoming / "late.txt").write_text(f"{outside.url}?2\n")
+    elsewhere.mkdir()
+    said = Folder(elsewhere).run("status", "--frontier", str(outside.folder.path / "shoal.db")).stderr
+    assert f"1 entry in the inbox of the spider books ({incoming})" in said
+    assert f" --stay --inbox {incoming} " in said
     assert "1 other cannot be queued again, as entries" in outside.folder.run("dead", "requeue", "books-1").stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,6 +24,8 @@ from shoal.processes.spider_code import NO_CODE
 from shoal.settings import Settings
 from shoal.spider import Spider
 from shoal.testing.clock import FakeClock
+
+INCOMING = os.path.abspath("incoming")
 
 
 class Books(Spider):
@@ -91,14 +94,14 @@ async def test_processes_that_read_the_same_inboxes_share_a_note(frontier: Front
     readers = await read_readers(frontier)
     assert {name: (reader.noted, reader.folder) for name, reader in readers.items()} == {
         "books": (began, ""),
-        "shop": (began, "incoming"),
+        "shop": (began, INCOMING),
     }
     assert read_now(readers, now=clock()) == ["books", "shop"]
     clock.advance(READ_SECONDS)
     await second.renew({"books": ""})
     assert read_now(await read_readers(frontier), now=clock()) == ["books"]
     # A folder elsewhere is still known for a while.
-    assert (await read_readers(frontier))["shop"].folder == "incoming"
+    assert (await read_readers(frontier))["shop"].folder == INCOMING
     clock.advance(KEPT_SECONDS)
     await second.renew({"books": ""})
     assert list(await read_readers(frontier)) == ["books"]

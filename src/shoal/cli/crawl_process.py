@@ -268,7 +268,7 @@ async def _work(job: Job, screen: Screen, sinks: RunSinks, *, frontier: Frontier
             await say_old_inboxes(crawl, job, frontier=frontier, say=display.say)
             if job.stay:
                 display.say(waits_line(crawl, job.places))
-                await until_reachable(lambda: ReaderNotes(frontier).renew(job.places.inboxes), say=display.say)
+            await until_reachable(lambda: ReaderNotes(frontier).renew(job.places.inboxes), say=display.say)
         if before is not None and (names := differences(record_of(before).code, job.code)):
             display.say(f"the code of its spider has changed since it was run last, the new code is used: {names}")
         say = SaidOnce(display.say)

@@ -35,7 +35,8 @@ FILE = "FILE"  # of a spider that no crawl was begun from
 
 
 def with_inbox(places: Places, folder: str | None, *, spiders: Sequence[type[Spider]]) -> Places:
-    """The places with the folder of --inbox as that of the spider. Refuses a folder that nobody would watch."""
+    """The places with the folder of --inbox as that of the spider, which is made. Refuses one that nobody would watch
+    or that cannot be made."""
     if not folder:
         return places
     given = INBOX_VARIABLE if os.environ.get(INBOX_VARIABLE) == folder else "--inbox"
@@ -51,6 +52,7 @@ def with_inbox(places: Places, folder: str | None, *, spiders: Sequence[type[Spi
         )
     if Path(folder).exists() and not Path(folder).is_dir():
         raise UsageError(f"{given} {folder} is no folder")
+    _make(folder)  # refused before a crawl begins
     return msgspec.structs.replace(places, inboxes={spider_name(spiders[0]): folder})
 
 
@@ -66,11 +68,15 @@ def fed_line(name: str, places: Places) -> str:
     place = inbox_beside(places).place(name)
     if file_of(places.frontier) is None:
         return f"push URLs to {place}"
+    _make(place)
+    return f"move files of URLs into {place}{os.sep}"
+
+
+def _make(place: str) -> None:
     try:
         Path(place).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"the inbox {place} cannot be made: {error.strerror}: --inbox FOLDER names another") from None
-    return f"move files of URLs into {place}{os.sep}"
 
 
 async def say_inboxes(crawls: Sequence[Crawl], *, places: Places, say: Say) -> None:
@@ -137,7 +143,8 @@ def unread_line(found: Unread, *, places: Places) -> str:
     if not found.is_of_spider:
         worker = command(f"worker {spider} --crawl {quote(crawl.id)} --burst", places)
         return f"{entries} in the inbox of {crawl.id}, which nobody has taken: {worker} takes them"
-    run = command(f"run {spider} --stay", places)
+    its_own = found.place != inbox_beside(msgspec.structs.replace(places, inboxes={})).place(found.name)
+    run = command(f"run {spider} --stay{f' --inbox {quote(found.place)}' if its_own else ''}", places)
     return (
         f"{entries} in the inbox of the spider {found.name} ({found.place}), which nobody has taken: {run} takes them"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -45,7 +46,7 @@ class ReaderNotes:
 
     async def renew(self, folders: Mapping[str, str]) -> None:
         """Note these names, each with its folder if that lies elsewhere, unless they were noted a moment ago."""
-        now = self._clock()
+        folders, now = _whole(folders), self._clock()
         if not folders or abs(now - self._looked) < RENEW_SECONDS:
             return
         self._looked = now
@@ -55,6 +56,11 @@ class ReaderNotes:
 
     def _is_old(self, reader: Reader | None, folder: str, now: float) -> bool:
         return reader is None or reader.folder != folder or abs(now - reader.noted) >= RENEW_SECONDS
+
+
+def _whole(folders: Mapping[str, str]) -> dict[str, str]:
+    """With whole paths: people look from other folders."""
+    return {name: folder and os.path.abspath(folder) for name, folder in folders.items()}
 
 
 def _with(data: bytes, folders: Mapping[str, str], now: float) -> bytes:

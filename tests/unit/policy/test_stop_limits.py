@@ -14,7 +14,7 @@ from shoal.errors import SettingError, UsageError
 from shoal.model import Crawl, CrawlState, Limit, Progress
 from shoal.policy.stop_limits import limits_of, pages_per_write, raised, reached_by
 from shoal.setting_layers import resolve
-from shoal.setting_values import deadline_at, parse_deadline
+from shoal.setting_values import _no_zone, deadline_at, parse_deadline
 from shoal.settings import Settings
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -71,6 +71,10 @@ def test_a_deadline_that_is_none_is_refused_where_it_is_set(text: str, said: str
     with pytest.raises(SettingError, match=said.replace("?", r"\?")):
         resolve([("test", {"deadline": text})])
     assert parse_deadline("") is None
+
+
+def test_a_machine_without_time_zones_is_told_what_to_install() -> None:
+    assert "install tzdata (apt or pip) for Europe/Berlin" in _no_zone("Europe/Berlin", [])
 
 
 def test_the_limits_of_a_crawl_name_their_settings() -> None:
