@@ -136,6 +136,7 @@ class Frontier(Protocol):
         landed: Sequence[Lease] = (),
         kinds: Sequence[str] = (HTTP,),
         offers: Sequence[Pool] = (),
+        room: int = 0,
     ) -> LeaseBatch:
         """Lend up to `limit` tasks whose lanes may start within `horizon`, longest-waiting lane first,
         inside a lane by priority, then age. Expired leases are reclaimed first. An attempt counts from its lease; it
@@ -165,7 +166,11 @@ class Frontier(Protocol):
         whose exits that are due are all of other workers lends nothing, waits anew from now, and is asked for again
         after a moment. A pool whose name begins with REGION is there when somebody offers it, with the limits of the
         first offer and the crawl's pace towards a host; offers to another pool that the crawl does not have are
-        ignored."""
+        ignored.
+
+        `room`: for how many leases the worker has room, if it asks for fewer and leaves the rest to other workers. Its
+        crawl then wants more start slots of the hosts that it shares with other crawls, though it got all it asked
+        for."""
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
         """Keep the leases for `seconds` from now; gives the leases that are lost already."""

@@ -291,6 +291,7 @@ class Worker:
             landed=landed,
             kinds=self._kinds,
             offers=self._offers,
+            room=free,
         )
         batch = await self._tally.leases.timed(asking)
         if self._renewals.gave_back_since(asked):

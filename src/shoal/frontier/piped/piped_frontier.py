@@ -122,6 +122,7 @@ class PipedFrontier:
         landed: Sequence[Lease] = (),
         kinds: Sequence[str] = (HTTP,),
         offers: Sequence[Pool] = (),
+        room: int = 0,
     ) -> LeaseBatch:
         arguments = {
             "crawls": crawls,
@@ -132,6 +133,7 @@ class PipedFrontier:
             "landed": landed,
             "kinds": kinds,
             "offers": offers,
+            "room": room,
         }
         told = await self._calls.call("lease", arguments, crawl=crawls[0] if len(crawls) == 1 else "")
         # Starts count from the moment in which they were given, so that a late one is known to be late.

@@ -150,11 +150,19 @@ class RedisFrontier:
         landed: Sequence[Lease] = (),
         kinds: Sequence[str] = (HTTP,),
         offers: Sequence[Pool] = (),
+        room: int = 0,
     ) -> LeaseBatch:
         check_exits(offers)
         self._repair.see_terms(horizon=horizon, seconds=seconds)
         terms = Terms(
-            limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed, kinds=kinds, offers=offers
+            limit=limit,
+            worker=worker,
+            seconds=seconds,
+            horizon=horizon,
+            landed=landed,
+            kinds=kinds,
+            offers=offers,
+            room=room,
         )
         return await lease(self._runner, self._outbox, crawls, terms)
 

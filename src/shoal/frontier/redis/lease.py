@@ -43,7 +43,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     landed: Sequence[Lease] = ()
     kinds: Sequence[str] = (HTTP,)
     offers: Sequence[Pool] = ()
-    asked_in_all: int = 0
+    room: int = 0
+    wanted_in_all: int = 0
 
     @property
     def asked(self) -> str:
@@ -59,9 +60,9 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
     at = 0.0
     while True:
         limit = min(MAX_LEASES, terms.limit - len(leases))
-        asked_in_all = terms.limit - len(leases)
+        wanted_in_all = max(terms.limit, terms.room) - len(leases)
         part = msgspec.structs.replace(
-            terms, limit=limit, may_be_alone=not leases, landed=landed, asked_in_all=asked_in_all
+            terms, limit=limit, may_be_alone=not leases, landed=landed, wanted_in_all=wanted_in_all
         )
         landed = ()
         shards = [shard for name in names for shard in await runner.shards(name)]
@@ -163,7 +164,7 @@ async def _lease_one(runner: ShardRunner, shard: Shard, terms: Terms) -> _Lent:
         may_be_alone,
         terms.asked,
         encode_offers(terms.offers),
-        terms.asked_in_all,
+        terms.wanted_in_all,
     )
     asked = runner.connections.times.now()
     offers = offering([shard], terms.offers)
@@ -266,7 +267,7 @@ async def _ask_lanes(
         lanes.setdefault(shard, []).extend((lane, share))
     shared = (
         terms.worker, number(terms.seconds), number(terms.horizon), int(may_be_alone), terms.asked,
-        encode_offers(terms.offers), int(sum(share for _, _, share in wanted) >= terms.limit),
+        encode_offers(terms.offers), int(sum(share for _, _, share in wanted) >= terms.wanted_in_all),
     )  # fmt: skip
     return await _ask_each(runner, {shard: ("lend", (*shared, *args)) for shard, args in lanes.items()})
 

@@ -149,7 +149,7 @@ def turns_left(turn: float, *, weight: float, limits: Limits, horizon: float, mo
 
 def wants(waiting: int, due: float, *, is_served: bool, now: float) -> tuple[float, float]:
     """Until when a lane wants a start slot and its limits count, after a call that looked at it. `is_served`: the call
-    lent all that the worker asked for. `due`: when the lane may start next. The limits of a lane that has got empty
+    lent all that the worker had room for. `due`: when the lane may start next. The limits of a lane that has got empty
     count as well: the pages that its crawl has just fetched may lead back there."""
     later = max(now, due)
     return (later + WANTS_SECONDS if waiting and not is_served else 0.0), later + HEEDED_SECONDS

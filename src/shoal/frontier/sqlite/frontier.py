@@ -194,10 +194,18 @@ class SqliteFrontier:
         landed: Sequence[Lease] = (),
         kinds: Sequence[str] = (HTTP,),
         offers: Sequence[Pool] = (),
+        room: int = 0,
     ) -> LeaseBatch:
         check_exits(offers)
         terms = Terms(
-            limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed, kinds=kinds, offers=offers
+            limit=limit,
+            worker=worker,
+            seconds=seconds,
+            horizon=horizon,
+            landed=landed,
+            kinds=kinds,
+            offers=offers,
+            room=room,
         )
         return await self._write(lambda db, at: lease(db, crawls, terms, at=at), given=False)
 

@@ -96,6 +96,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     landed: Sequence[Lease] = ()
     kinds: Sequence[str] = (HTTP,)
     offers: Sequence[Pool] = ()
+    room: int = 0
 
 
 def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Moment) -> LeaseBatch:
@@ -296,7 +297,7 @@ def _lend_from(
         if leases and leases[0].alone:
             break
     write_leases(db, terms.worker, rows)
-    _note_wishes([*(grant for grant, _ in chosen), *held], is_served=len(leases) >= terms.limit, db=db)
+    _note_wishes([*(grant for grant, _ in chosen), *held], is_served=len(leases) >= max(terms.limit, terms.room), db=db)
     return leases
 
 

@@ -209,6 +209,7 @@ class MemoryFrontier:
         landed: Sequence[Lease] = (),
         kinds: Sequence[str] = (HTTP,),
         offers: Sequence[Pool] = (),
+        room: int = 0,
     ) -> LeaseBatch:
         check_exits(offers)
         terms = Terms(worker, seconds, horizon, kinds)
@@ -226,7 +227,7 @@ class MemoryFrontier:
             reclaim_and_wake(one)
             stop_if_reached(one)
             pause_if_spent(one)
-        leases = self._lend(ours, limit, terms)
+        leases = self._lend(ours, limit, terms, room=max(room, limit))
         for one in ours:
             one.pools.refresh(one.now)
             self._times.note(one.crawl.id, one.now, asked=asked)
@@ -241,7 +242,7 @@ class MemoryFrontier:
             finished=tuple(finished),
         )
 
-    def _lend(self, ours: Sequence[ModelCrawl], limit: int, terms: Terms) -> list[Lease]:
+    def _lend(self, ours: Sequence[ModelCrawl], limit: int, terms: Terms, *, room: int) -> list[Lease]:
         names = {one.crawl.id for one in ours}
 
         def look(one: ModelCrawl, lane: ModelLane) -> Limits:
@@ -260,7 +261,7 @@ class MemoryFrontier:
             if leases and leases[0].alone:
                 break
         for grant in [*chosen, *held]:
-            note_wish(grant, is_served=len(leases) >= limit)
+            note_wish(grant, is_served=len(leases) >= room)
         return leases
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:

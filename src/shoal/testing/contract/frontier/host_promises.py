@@ -313,6 +313,22 @@ class HostPromises(FrontierCase):
             clock.advance(1.0)
             assert await fetch(frontier, ONE) == 1
 
+    async def test_workers_that_leave_leases_to_each_other_still_want_start_slots(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        """Of two crawls, each start slot would be for the one that asks first."""
+        await begin(frontier, ONE, interval=1.0, weight=3.0)
+        await begin(frontier, TWO, interval=1.0)
+        counts = {ONE: 0, TWO: 0}
+        for step in range(60):
+            for name in sorted(counts, reverse=step % 2 == 0):
+                batch = await frontier.lease([name], 1, worker=name, seconds=LEASE_SECONDS, horizon=0.0, room=5)
+                await frontier.settle([Done(lease=lease) for lease in batch.leases])
+                counts[name] += len(batch.leases)
+            clock.advance(1.0)
+        assert sum(counts.values()) == 60
+        assert abs(counts[TWO] - 15) <= 3
+
     async def test_a_crawl_that_comes_back_has_saved_no_turns_up(self, frontier: Frontier, clock: FakeClock) -> None:
         await begin(frontier, ONE, interval=1.0)
         await begin(frontier, TWO, interval=1.0)

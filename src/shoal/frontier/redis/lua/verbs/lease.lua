@@ -9,7 +9,7 @@
 -- ARGV[7]  "1" if a suspect may be lent alone: nothing was lent in this call so far
 -- ARGV[8]  the kinds of the tasks (see asked_kinds)
 -- ARGV[9]  the exits that the worker offers (see offers)
--- ARGV[10] how many leases the worker still asks for: this call may be one of several for it
+-- ARGV[10] for how many leases the worker still has room: this call may be one of several for it
 -- Reply    {"ok", epoch, ask again in seconds and the crawl's time (see ask_again), finished (see ending), eight values for each lane that lends (see lend)}
 offers.take_in(ARGV[9])
 crawl.lease_seconds = tonumber(ARGV[5])

@@ -7,7 +7,7 @@
 -- ARGV[6]  "1" if a suspect of the first lane may be lent alone
 -- ARGV[7]  the kinds of the tasks (see asked_kinds)
 -- ARGV[8]  the exits that the worker offers (see offers)
--- ARGV[9]  "1" if the worker gets all that it asks for
+-- ARGV[9]  "1" if the worker gets all that it has room for
 -- then     lane, number of tasks, … for each lane
 -- Reply    as that of lease
 local FIRST_LANE = 10
