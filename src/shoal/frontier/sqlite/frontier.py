@@ -21,7 +21,8 @@ from shoal.frontier.sqlite.deletion import delete_some, drop_some_keys, half_del
 from shoal.frontier.sqlite.earlier_keys import START, Position, check_earlier, done_keys, note_undone
 from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.host_looks import reserve
-from shoal.frontier.sqlite.lease import Stuck, Terms, lease
+from shoal.frontier.sqlite.lane_choice import Terms
+from shoal.frontier.sqlite.lease import Stuck, lease
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.lost_leases import Death, evict, reclaim_unknown
 from shoal.frontier.sqlite.mend import UNREADABLE, mend

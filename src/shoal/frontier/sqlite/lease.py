@@ -6,7 +6,6 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any
 
 import msgspec
 
@@ -17,13 +16,10 @@ from shoal.frontier.rules.constants import (
     MAX_ASK_AGAIN,
     MAX_BROUGHT_BACK,
     MAX_GIVEN_UP,
-    MAX_LOOKS,
     MAX_WOKEN,
 )
 from shoal.frontier.rules.exits import no_exit_reason
-from shoal.frontier.rules.fairness import share_out
-from shoal.frontier.rules.hosts import ALONE, APART, SHARED, turn_owed, turns_left
-from shoal.frontier.rules.lanes import ask_again_in, starts_within
+from shoal.frontier.rules.lanes import ask_again_in
 from shoal.frontier.rules.limits import decoded, reached
 from shoal.frontier.rules.tasks import (
     has_spent,
@@ -31,16 +27,14 @@ from shoal.frontier.rules.tasks import (
     next_token,
 )
 from shoal.frontier.sqlite.expiry import expire_keys
-from shoal.frontier.sqlite.frontier_rows import DEAD, DELAYED, LENDING_COLUMNS, QUEUED, READY_AT, SHARING, LaneRow
+from shoal.frontier.sqlite.frontier_rows import DEAD, DELAYED, LENDING_COLUMNS, QUEUED, LaneRow
 from shoal.frontier.sqlite.host_looks import (
     Grant,
     Reclaims,
-    is_held_back,
     lane_needs_opening,
-    look,
-    one_per_host,
 )
 from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER
+from shoal.frontier.sqlite.lane_choice import Terms, choose
 from shoal.frontier.sqlite.lane_exits import LaneExits
 from shoal.frontier.sqlite.lease_rows import (
     NEXT_TASKS,
@@ -55,15 +49,11 @@ from shoal.frontier.sqlite.lease_rows import (
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.lost_leases import reclaim_expired
 from shoal.frontier.sqlite.moment import Moment
-from shoal.model import DIRECT, HTTP, NO_EXIT, VIA, CrawlState, Lease, LeaseBatch, Pool, Task
+from shoal.model import DIRECT, HTTP, NO_EXIT, CrawlState, Lease, LeaseBatch, Task
 
 DECODER = msgspec.msgpack.Decoder(Task)
 
 DUE = "SELECT id, lane, kind FROM task WHERE crawl = ? AND state = 1 AND at <= ? ORDER BY at, id LIMIT ?"
-READY = (
-    f"SELECT {LENDING_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
-    " AND max(next_start, exits_next) <= ? ORDER BY max(next_start, exits_next), id LIMIT ?"
-)
 FAR_AHEAD = (
     f"SELECT {LENDING_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
     " AND max(next_start, exits_next) > ? ORDER BY max(next_start, exits_next) DESC, id LIMIT ?"
@@ -86,19 +76,6 @@ class Stuck(ValueError):  # noqa: N818 -- reads as what happened
     """A crawl whose queued tasks no lane can lend."""
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """The terms on which a worker asks for leases."""
-
-    limit: int
-    worker: str
-    seconds: float
-    horizon: float
-    landed: Sequence[Lease] = ()
-    kinds: Sequence[str] = (HTTP,)
-    offers: Sequence[Pool] = ()
-    room: int = 0
-
-
 def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Moment) -> LeaseBatch:
     """One lease call. A crawl that was deleted has nothing left to do."""
     asked, answered = at.times.now(), time.monotonic()
@@ -119,7 +96,7 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
     if len(ledgers) > 1:
         for ledger in ledgers:
             ledger.exits.holders = ledgers[0].exits.holders
-    leases = _lend_from(*_choose(ledgers, terms, Reclaims(db, at=at, seconds=terms.seconds, names=found)), terms, db=db)
+    leases = _lend_from(*choose(ledgers, terms, Reclaims(db, at=at, seconds=terms.seconds, names=found)), terms, db=db)
     leases.sort(key=attrgetter("wait"))
     finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
     was_passed_over = not leases and any(ledger.was_passed_over for ledger in ledgers)
@@ -192,87 +169,6 @@ def _wake(ledger: Ledger) -> int:
     return len(rows)
 
 
-def _choose(ledgers: Sequence[Ledger], terms: Terms, reclaims: Reclaims) -> tuple[list[tuple[Grant, int]], list[Grant]]:
-    """The lanes that may start, longest-waiting first, and how many tasks each one lends; then those that other crawls
-    hold back. While there are some, the next ones are looked at in their place, a few times."""
-    held: list[Grant] = []
-    for _ in range(MAX_LOOKS):
-        lanes = _waiting_longest(ledgers, terms, held)
-        # Nearly all lanes look at no other one.
-        grants: list[Grant] = [
-            _grant(ledger, lane, terms, reclaims)
-            if lane.sharing == SHARED or lane.rules_until <= ledger.rules_due or VIA in lane.name
-            else (ledger, lane, None, terms.limit)
-            for ledger, lane in lanes
-        ]
-        looked = [grant for grant in grants if grant[2] is not None]
-        back = [grant for grant in looked if is_held_back(grant, latest=grant[0].now + terms.horizon)]
-        if len(ledgers) > 1:
-            # Lanes of the other crawls of this call look at these next.
-            for ledger, lane, _, _ in looked:
-                ledger.write_lanes([lane])
-                write_wishes(ledger.db, [lane])
-        if not back:
-            break
-        held += back
-        away = {lane.id for _, lane, _, _ in back}
-        grants = [grant for grant in grants if grant[1].id not in away]
-    rooms = [_room(grant, terms) for grant in grants]
-    return list(zip(grants, share_out(rooms, terms.limit), strict=True)), held
-
-
-def _grant(ledger: Ledger, lane: LaneRow, terms: Terms, reclaims: Reclaims) -> Grant:
-    """What the lane may do, after a look at the lanes of other crawls: if it is shared, for rules, and for accounts
-    that one of them uses."""
-    if lane.sharing != APART:
-        reclaims.reclaim(ledger, lane)
-    if lane.sharing == APART or (lane.sharing == ALONE and not lane_needs_opening(ledger, lane)):
-        return ledger, lane, None, terms.limit
-    limits = look(ledger, lane)
-    lane.turn = turn_owed(lane.turn, weight=ledger.crawl.share, limits=limits, horizon=terms.horizon)
-    most = turns_left(lane.turn, weight=ledger.crawl.share, limits=limits, horizon=terms.horizon, most=terms.limit)
-    return ledger, lane, limits, most
-
-
-def _waiting_longest(ledgers: Sequence[Ledger], terms: Terms, held: Sequence[Grant]) -> list[tuple[Ledger, LaneRow]]:
-    """The lanes that may start, longest-waiting first, without those that are held back. Of several crawls' lanes for
-    one host the first one: the others are for the next call."""
-    ready, without = [], {lane.id for _, lane, _, _ in held}
-    for ledger in ledgers:
-        if ledger.crawl.state == CrawlState.RUNNING and ledger.crawl.queued:
-            rows = _ready_rows(ledger, terms, limit=terms.limit + len(held))
-            ready += [(ledger, row) for row in rows if row[0] not in without]
-    if len(ledgers) > 1 or any(ledger.kinds is not None for ledger in ledgers):
-        # Each crawl has a time of its own, and each kind a list.
-        start, exits = READY_AT
-        ready.sort(key=lambda entry: (max(entry[1][start], entry[1][exits]) - entry[0].crawl.clock_shift, entry[1][0]))
-    # The ledger writes lanes that look at those of other crawls, lanes that go via a pool, with their exits, and those
-    # of a crawl with several kinds; the others are written here, all together. One that was found to be alone when this
-    # call looked at it stays the ledger's: there must not be two of it.
-    lanes = [
-        (
-            ledger,
-            ledger.adopt(row)
-            if row[SHARING] == SHARED or VIA in row[1] or ledger.kinds is not None or (held and ledger.has(row[0]))
-            else LaneRow(*row),
-        )
-        for ledger, row in ready[: terms.limit]
-    ]
-    return one_per_host(lanes) if len(ledgers) > 1 else lanes
-
-
-def _ready_rows(ledger: Ledger, terms: Terms, *, limit: int) -> list[tuple[Any, ...]]:
-    """The rows of lanes that may lend tasks of these kinds."""
-    latest, rows = ledger.now + terms.horizon, []
-    if HTTP in terms.kinds:
-        rows = ledger.db.execute(READY, (ledger.crawl.id, latest, limit)).fetchall()
-    if ledger.kinds is not None:
-        known = {row[0] for row in rows}
-        others = ledger.kinds.ready(ledger.kinds.numbers(terms.kinds), latest=latest, limit=limit)
-        rows += [row for row in others if row[0] not in known]
-    return rows
-
-
 def _lend_from(
     chosen: Sequence[tuple[Grant, int]], held: Sequence[Grant], terms: Terms, *, db: sqlite3.Connection
 ) -> list[Lease]:
@@ -313,23 +209,6 @@ def _note_wishes(looked_at: Sequence[Grant], *, is_served: bool, db: sqlite3.Con
         (others if ledger.has(lane.id) else own).append(lane)
     write_lanes(db, own)
     write_wishes(db, others)
-
-
-def _room(grant: Grant, terms: Terms) -> int:
-    """How many tasks the lane may start within the horizon."""
-    ledger, lane, limits, turns = grant
-    if lane_needs_opening(ledger, lane):
-        return 1
-    waiting = lane.waiting
-    if ledger.kinds is not None:
-        numbers = ledger.kinds.numbers(terms.kinds)
-        waiting = (waiting if HTTP in terms.kinds else 0) + ledger.kinds.waiting(lane.id, numbers)
-    if limits is None:
-        room, interval, next_start = min(waiting, lane.cap - lane.in_flight, turns), lane.interval, lane.next_start
-    else:
-        room = min(waiting, limits.cap - lane.in_flight - limits.in_flight, turns)
-        interval, next_start = limits.interval, max(lane.next_start, limits.not_before)
-    return starts_within(room, interval=interval, next_start=next_start, horizon=terms.horizon, now=ledger.now)
 
 
 def _lend(grant: Grant, tasks: Sequence[TaskRow], terms: Terms, *, is_first: bool) -> list[Lease]:
