@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,18 +17,19 @@ import msgspec
 from shoal.archive.base import Archive
 from shoal.cli.asking import ask_if_others_work_on
 from shoal.cli.display.counting import counting_export
-from shoal.cli.display.lines import SpiderOutput, one_line
+from shoal.cli.display.lines import SpiderOutput
 from shoal.cli.display.progress import Display
 from shoal.cli.display.screen import Screen
-from shoal.cli.display.slips import slips_of
 from shoal.cli.display.summary import Summary, next_step, show_summary
 from shoal.cli.inbox_lines import say_old_inboxes, waits_line
-from shoal.cli.item_owners import Owners, owners_line, owners_of
+from shoal.cli.item_owners import owners_line, owners_of
+from shoal.cli.job import Job
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.next_commands import begin_again
 from shoal.cli.options import check_json_output
 from shoal.cli.reading import has_frontier, say_what_is_elsewhere
 from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_of_known
+from shoal.cli.run_end import Reading, judged, sum_up
 from shoal.cli.run_sinks import RunSinks, sink_faults
 from shoal.cli.run_stopped import begins_anew, stopped_crawl_of
 from shoal.cli.stopping import Stopping
@@ -37,82 +38,29 @@ from shoal.crawl import WorkPlace, intake_of, run_crawl
 from shoal.error_text import several
 from shoal.errors import CrawlLost
 from shoal.frontier.base import Frontier
-from shoal.frontier.rules.tasks import WORKER_LOST
-from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter, Progress
+from shoal.model import Crawl, CrawlState, Progress
 from shoal.policy.gone_items import why_not_whole
-from shoal.policy.notes import SITEMAP
-from shoal.policy.stop_limits import raised, reached_by
-from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, set_aside, shown_failures
-from shoal.processes.alerts.alert_config import AlertConfig, load_alerts
+from shoal.policy.stop_limits import reached_by
+from shoal.policy.verdicts import is_stopped
+from shoal.processes.alerts.alert_config import load_alerts
 from shoal.processes.beginning import RunOf, begin_afresh, begin_run, crawls_of, own_crawls, resumable_crawl
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
-from shoal.processes.deaths import Watched
 from shoal.processes.earlier_pages import learn_earlier
 from shoal.processes.inbox_readers import ReaderNotes
-from shoal.processes.joining import has_all_items, places_of_new, places_to_join, shares_store
+from shoal.processes.joining import places_of_new, places_to_join, shares_store
 from shoal.processes.opening import Places, Say, archive_of, frontier_at, store_at, waiting_for
 from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.processes.served_kinds import check_stages
 from shoal.processes.sources import check_start
-from shoal.processes.spider_code import NO_CODE, SpiderCode, differences
+from shoal.processes.spider_code import differences
 from shoal.processes.stats import Snapshot
 from shoal.processes.stored_pages import compiled, skip_stored, skipped_line
 from shoal.results.export import STDOUT, Wanted, check_targets, export
 from shoal.secrecy import masked
 from shoal.setting_values import parse_duration
-from shoal.settings import CONFIG_FILE, Settings
-from shoal.spider import Spider
+from shoal.settings import CONFIG_FILE
 from shoal.store.base import ItemFilter, Store
-
-LETTERS_READ = 200
-LONGEST_MESSAGE = 160  # long enough for the fix that an error names at its end
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """A spider to run, and how. `reference` is how worker processes load the spider.
-
-    `anew`: begin a new crawl though the last one is finished. `skip_stored`: an expression for pages that are not
-    fetched if the store has their items. `skip_known`: a new crawl takes no URL that an earlier one has done. `strict`:
-    any dead letter is a failure. `again` is the command that resumes the crawl, without `shoal`. `dashboard`: with a
-    page to watch it. `watched`: a guardian watches this process, and may have watched others before it. `scheduled`:
-    the run of a schedule that this is. `kinds` of tasks that it does; empty: the spider's. `code`: the spider's, as it
-    was loaded. `stay`: do not finish, wait for what comes from outside."""
-
-    spider: Spider
-    reference: str
-    settings: Settings
-    places: Places
-    workers: int = 1
-    output: tuple[str, ...] = ()
-    sinks: tuple[str, ...] = ()
-    fresh: bool = False
-    anew: bool = False
-    skip_stored: str = ""
-    skip_known: bool = False
-    yes: bool = False
-    as_json: bool = False
-    strict: bool = False
-    again: str = ""
-    watched: Watched | None = None
-    alerts: AlertConfig | None = None
-    dashboard: bool = False
-    scheduled: str = ""
-    kinds: tuple[str, ...] = ()
-    code: SpiderCode = NO_CODE
-    stay: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """The numbers before and after a run. `stayed`: it was told to stop while it had nothing left to do."""
-
-    before: Progress
-    after: Progress
-    seconds: float
-    interrupted: bool
-    stayed: bool = False
 
 
 async def run_job(job: Job) -> int:
@@ -293,9 +241,9 @@ async def _conclude(
     owners = await until_reachable(lambda: owners_of(crawl, reading.after, crawls=crawls, store=store), say=screen.say)
     if owners.yielded and (owners.others or output) and (line := owners_line(owners, job.places)):
         screen.say(line)
-    summary = _sum_up(crawl, reading, owners=owners, places=job.places)
-    judged = await _judged(summary, crawl, reading, job=job, frontier=frontier, say=screen.say)
-    return msgspec.structs.replace(judged, output=output)
+    summary = sum_up(crawl, reading, owners=owners, places=job.places)
+    found = await judged(summary, crawl, reading, job=job, frontier=frontier, say=screen.say)
+    return msgspec.structs.replace(found, output=output)
 
 
 async def _mark_gone(crawl: Crawl, after: Progress, *, job: Job, store: Store, say: Callable[[str], None]) -> None:
@@ -423,76 +371,3 @@ def _announce(crawl: Crawl, before: Crawl | None, job: Job, *, display: Display)
             "whether it keeps the limits of hosts together with other crawls was decided when it began:"
             " pace_scope takes effect in a new crawl (--fresh)"
         )
-
-
-def _sum_up(crawl: Crawl, reading: Reading, *, owners: Owners, places: Places) -> Summary:
-    before, after = reading.before, reading.after
-    pages = after.ended - before.ended
-    return Summary(
-        crawl=crawl.id,
-        spider=crawl.spider,
-        state=after.state,
-        resumed=False,
-        interrupted=reading.interrupted,
-        seconds=round(reading.seconds, 3),
-        pages=pages,
-        pages_per_second=round(pages / max(reading.seconds, 0.001), 2),
-        done=after.done,
-        dead=after.dead,
-        left=after.left,
-        cancelled=after.cancelled,
-        retried=after.retried,
-        lost=after.lost,
-        duplicates=after.duplicates,
-        outcomes=after.outcomes,
-        rejected=after.rejected,
-        items=owners.own,
-        store=masked(places.store),
-        output=(),
-        robots_ignored=not crawl.needs_rules,
-        slips=slips_of(
-            after.notes,
-            record_of(crawl).settings,
-            is_whole=has_all_items(crawl, places) and not owners.others,
-        ),
-        set_aside=set_aside(after),
-        stayed=reading.stayed,
-        bad_sitemaps=sorted(name.removeprefix(SITEMAP) for name in after.notes if name.startswith(SITEMAP)),
-    )
-
-
-async def _judged(
-    summary: Summary, crawl: Crawl, reading: Reading, *, job: Job, frontier: Frontier, say: Callable[[str], None]
-) -> Summary:
-    """The summary with what failed, and whether that makes the crawl a failure."""
-    settings, after = record_of(crawl).settings, reading.after
-    failures = failures_of(after, earlier=reading.before.notes, settings=settings)
-    if not reading.interrupted:
-        failures = await _with_messages(failures, crawl, frontier=frontier, say=say)
-    is_over = after.state in (CrawlState.FINISHED, CrawlState.STOPPED)
-    faults = faults_of(after, max_failures="0" if job.strict else job.settings.max_failures) if is_over else []
-    reason = after.reason if after.state in (CrawlState.PAUSED, CrawlState.STOPPED) else ""
-    raise_to = raised(crawl, after) if after.state is CrawlState.STOPPED else {}
-    return msgspec.structs.replace(summary, failures=failures, faults=faults, reason=reason, raise_to=raise_to)
-
-
-async def _with_messages(
-    failures: list[Failure], crawl: Crawl, *, frontier: Frontier, say: Callable[[str], None]
-) -> list[Failure]:
-    """The failures; an exception that is shown, and a worker lost, has the message of its newest dead letter."""
-    wanted = shown_failures(failures)
-    if not wanted:
-        return failures
-    letters: list[DeadLetter] = []
-    for reason in ("handler: ", f"{WORKER_LOST}: "):
-        read = partial(frontier.dead, crawl.id, DeadFilter(reason=reason), limit=LETTERS_READ)
-        letters += await until_reachable(read, say=say)
-    messages: dict[Failure, str] = {}
-    for failure in wanted:
-        file, _, line = failure.at.rpartition(":")
-        kind = "" if failure.reason == WORKER_LOST else "handler: "
-        beginning, place = f"{kind}{failure.reason}: ", f'{file}", line {line}' if failure.at else ""
-        found = (one for one in letters if one.reason.startswith(beginning) and place in one.detail)
-        if (letter := next(found, None)) is not None:
-            messages[failure] = one_line(letter.reason.removeprefix(beginning), LONGEST_MESSAGE)
-    return [msgspec.structs.replace(failure, message=messages.get(failure, "")) for failure in failures]

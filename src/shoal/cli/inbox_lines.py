@@ -24,7 +24,7 @@ from shoal.settings import INBOX_VARIABLE
 from shoal.spider import Spider, spider_name
 
 if TYPE_CHECKING:
-    from shoal.cli.crawl_process import Job
+    from shoal.cli.job import Job
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl
 

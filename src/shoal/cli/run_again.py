@@ -32,8 +32,8 @@ from shoal.settings import Settings
 from shoal.spider import Spider
 
 if TYPE_CHECKING:
-    from shoal.cli.crawl_process import Job
     from shoal.cli.display.screen import Screen
+    from shoal.cli.job import Job
 
 Say = Callable[[str], None]
 

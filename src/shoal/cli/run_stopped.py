@@ -14,8 +14,8 @@ from shoal.policy.stop_limits import limits_of, raised, reached_by
 from shoal.processes.beginning import crawls_of, resumable_crawl
 
 if TYPE_CHECKING:
-    from shoal.cli.crawl_process import Job
     from shoal.cli.display.screen import Screen
+    from shoal.cli.job import Job
 
 
 async def stopped_crawl_of(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl | None:

@@ -33,7 +33,8 @@ def crawl(urls: tuple[str, ...], *, places: Places, flags: dict[str, Any], **opt
     from shoal.cli.guardian import guarded
 
     def work(watched: Watched | None) -> int:
-        from shoal.cli.crawl_process import Job, run_job
+        from shoal.cli.crawl_process import run_job
+        from shoal.cli.job import Job
         from shoal.cli.loop import run
         from shoal.crawl import settings_of
         from shoal.generic import SitePages

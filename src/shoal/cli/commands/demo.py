@@ -16,8 +16,8 @@ from shoal.cli.options import dashboard_option, places_of
 from shoal.processes.result_places import DEFAULT_FILE
 
 if TYPE_CHECKING:
-    from shoal.cli.crawl_process import Job
     from shoal.cli.display.summary import Summary
+    from shoal.cli.job import Job
     from shoal.processes.deaths import Watched
     from shoal.processes.opening import Places
     from shoal.testing.sites.site_process import SiteProcess
@@ -78,7 +78,7 @@ def _demo(products: int, workers: int, *, dashboard: bool, watched: Watched | No
 
 def _job(site: SiteProcess, *, workers: int, watched: Watched | None) -> Job:
     from shoal.cli.commands.crawl_site import starting_at
-    from shoal.cli.crawl_process import Job
+    from shoal.cli.job import Job
     from shoal.crawl import settings_of
     from shoal.processes.opening import Places
     from shoal.spider import Sitemap

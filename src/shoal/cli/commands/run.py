@@ -52,8 +52,9 @@ def run(
     from shoal.cli.guardian import guarded
 
     def work(watched: Watched | None) -> int:
-        from shoal.cli.crawl_process import Job, run_job
+        from shoal.cli.crawl_process import run_job
         from shoal.cli.inbox_lines import with_inbox
+        from shoal.cli.job import Job
         from shoal.cli.loop import run as run_loop
         from shoal.cli.next_commands import run_line
         from shoal.crawl import settings_of
