@@ -82,7 +82,12 @@ class HostBook:
         self.exit_starts[place] = lease.crawl, start
         using = [one for one in self.unsettled(now) if one.lease.exit == lease.exit]
         assert not (pool.exclusive and using), "an account is used by one lease"
-        assert len([one for one in using if one.lease.task.lane == host]) < pool.cap, "the cap of an exit"
+        # What a crawl that has ended was answered through an exit counts no more.
+        there = [one for one in using if one.lease.task.lane == host and not self._is_over(one)]
+        assert len(there) < pool.cap, "the cap of an exit"
+
+    def _is_over(self, lent: Lent) -> bool:
+        return lent.has_landed and self.entries[lent.lease.crawl].state in ENDED
 
     def heeded(self, crawl: str, host: str, now: float) -> Iterator[Entry]:
         """The other crawls whose limits count at this host."""
