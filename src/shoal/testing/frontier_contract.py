@@ -26,6 +26,7 @@ from shoal.testing.contract.frontier.kind_promises import KindPromises
 from shoal.testing.contract.frontier.known_promises import KnownPromises
 from shoal.testing.contract.frontier.landing_promises import LandingPromises
 from shoal.testing.contract.frontier.lease_promises import LeasePromises
+from shoal.testing.contract.frontier.legacy_promises import LegacyPromises
 from shoal.testing.contract.frontier.life_promises import LifePromises
 from shoal.testing.contract.frontier.lost_promises import LostPromises
 from shoal.testing.contract.frontier.offer_promises import OfferPromises
@@ -36,6 +37,7 @@ from shoal.testing.contract.frontier.settle_promises import SettlePromises
 from shoal.testing.contract.frontier.stage_promises import StagePromises
 from shoal.testing.contract.frontier.stop_promises import StopPromises
 from shoal.testing.contract.frontier.ttl_promises import TtlPromises
+from shoal.testing.contract.frontier.turn_promises import TurnPromises
 from shoal.testing.contract.frontier.visit_promises import VisitPromises
 
 
@@ -54,6 +56,8 @@ class FrontierContract(
     PoolPromises,
     OfferPromises,
     HostPromises,
+    TurnPromises,
+    LegacyPromises,
     HeldPromises,
     ControlPromises,
     StopPromises,

@@ -6,7 +6,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import Held, LaneUpdate
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import FrontierCase
-from shoal.testing.contract.frontier.host_promises import ONE, TWO, ask, begin
+from shoal.testing.contract.frontier.host_case import ONE, TWO, ask, begin
 
 
 async def held(frontier: Frontier, crawl: str) -> Held | None:

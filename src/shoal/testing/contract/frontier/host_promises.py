@@ -1,78 +1,36 @@
-"""What every frontier promises about a host that several crawls work on: they share its limits and take turns."""
+"""What every frontier promises about a host that several crawls work on: they share its limits."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from shoal.frontier.base import Frontier
-from shoal.frontier.rules.constants import HEEDED_SECONDS, LEARNT_SECONDS, LOOK_AGAIN_SECONDS, WANTS_SECONDS
-from shoal.frontier.rules.priorities import effective_weight
+from shoal.frontier.rules.constants import HEEDED_SECONDS, LOOK_AGAIN_SECONDS
 from shoal.model import (
-    Crawl,
     CrawlState,
     Done,
     ExitUse,
     Handed,
     LaneUpdate,
-    Lease,
-    LeaseBatch,
-    Pool,
     Released,
     Retry,
     stage_lane,
 )
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import LEASE_SECONDS, FrontierCase, keys, make_task
-
-ONE, TWO = "one", "two"
-VIA_POOL = "a.test via pool"
-# More than one step of a deletion removes.
-LANES_OF_SEVERAL_STEPS = 600
-ALLOW = LaneUpdate(rules=b"allow", rules_seconds=500.0)
-
-
-async def begin(frontier: Frontier, name: str, *lanes: str, tasks: int = 50, **fields: Any) -> None:
-    """A crawl with so many tasks in each lane. Its hosts have no pace unless a test gives them one."""
-    await frontier.open_crawl(Crawl(**{"id": name, "spider": "s", "interval": 0.0, "cap": 100, **fields}))
-    numbers = itertools.count()
-    for lane in lanes or ("a.test",):
-        pool = lane.partition(" via ")[2] or "direct"
-        await frontier.put(name, [make_task(next(numbers), lane, pool=pool) for _ in range(tasks)])
-
-
-async def ask(
-    frontier: Frontier, crawl: str, limit: int = 100, *, horizon: float = 0.0, landed: Sequence[Lease] = ()
-) -> LeaseBatch:
-    """A worker of this crawl asks for leases. It does not get all that it asks for, unless a test gives a limit."""
-    return await frontier.lease(
-        [crawl], limit, worker=f"worker of {crawl}", seconds=LEASE_SECONDS, horizon=horizon, landed=landed
-    )
-
-
-async def fetch(frontier: Frontier, crawl: str, limit: int = 100) -> int:
-    """A worker asks for leases and does them at once; gives how many."""
-    leases = (await ask(frontier, crawl, limit)).leases
-    await frontier.settle([Done(lease=lease) for lease in leases])
-    return len(leases)
-
-
-async def fetched_by_turns(frontier: Frontier, clock: FakeClock, *, seconds: int) -> dict[str, int]:
-    """How many pages two crawls have fetched whose workers ask twice a second."""
-    counts = {ONE: 0, TWO: 0}
-    for _ in range(2 * seconds):
-        for name in counts:
-            counts[name] += await fetch(frontier, name)
-        clock.advance(0.5)
-    return counts
-
-
-def make_pool(*exits: str, **limits: Any) -> Pool:
-    return Pool(**{"name": "pool", "exits": exits, "interval": 0.0, "cap": 100, **limits})
+from shoal.testing.contract.frontier.host_case import (
+    ALLOW,
+    ONE,
+    TWO,
+    VIA_POOL,
+    ask,
+    begin,
+    fetch,
+    make_pool,
+)
 
 
 class HostPromises(FrontierCase):
@@ -262,114 +220,6 @@ class HostPromises(FrontierCase):
             clock.advance(0.5)
         assert lent == [["b.test"], [], ["b.test"]]
 
-    # Turns.
-
-    @pytest.mark.parametrize("weight", [1.0, 100.0])
-    async def test_crawls_take_turns_however_many_tasks_wait(
-        self, frontier: Frontier, clock: FakeClock, weight: float
-    ) -> None:
-        await begin(frontier, ONE, interval=1.0, tasks=100, weight=weight)
-        await begin(frontier, TWO, interval=1.0, tasks=10, weight=weight)
-        counts = await fetched_by_turns(frontier, clock, seconds=18)
-        assert sum(counts.values()) == 18
-        assert abs(counts[ONE] - counts[TWO]) <= 2
-
-    async def test_a_crawl_with_more_weight_has_more_turns(self, frontier: Frontier, clock: FakeClock) -> None:
-        await begin(frontier, ONE, interval=1.0)
-        await begin(frontier, TWO, interval=1.0, weight=3.0)
-        counts = await fetched_by_turns(frontier, clock, seconds=40)
-        assert sum(counts.values()) == 40
-        assert abs(counts[TWO] - 30) <= 3
-
-    async def test_a_priority_that_changes_changes_the_turns(self, frontier: Frontier, clock: FakeClock) -> None:
-        await begin(frontier, ONE, interval=1.0)
-        await begin(frontier, TWO, interval=1.0)
-        counts = await fetched_by_turns(frontier, clock, seconds=10)
-        assert abs(counts[ONE] - counts[TWO]) <= 2
-        await begin(frontier, ONE, interval=1.0, settings={"priority": 1})
-        counts = await fetched_by_turns(frontier, clock, seconds=30)
-        assert abs(counts[TWO] - 30 / (1 + effective_weight(1.0, 1))) <= 2
-
-    async def test_a_crawl_without_workers_holds_nobody_up_for_long(self, frontier: Frontier, clock: FakeClock) -> None:
-        await begin(frontier, ONE, interval=1.0)
-        await begin(frontier, TWO, interval=1.0)
-        assert await fetch(frontier, ONE) == 1
-        assert await fetch(frontier, TWO) == 0
-        clock.advance(1.0)
-        assert await fetch(frontier, ONE) == 1
-        # Now it is the other one's turn, which was due a second ago.
-        clock.advance(WANTS_SECONDS - 0.01)
-        assert await fetch(frontier, ONE) == 0
-        clock.advance(LOOK_AGAIN_SECONDS)
-        assert await fetch(frontier, ONE) == 1
-
-    async def test_a_crawl_that_got_all_it_asked_for_holds_nobody_up(
-        self, frontier: Frontier, clock: FakeClock
-    ) -> None:
-        await begin(frontier, ONE, interval=1.0)
-        await begin(frontier, TWO, interval=1.0)
-        assert await fetch(frontier, TWO, limit=1) == 1
-        for _ in range(5):
-            clock.advance(1.0)
-            assert await fetch(frontier, ONE) == 1
-
-    async def test_workers_that_leave_leases_to_each_other_still_want_start_slots(
-        self, frontier: Frontier, clock: FakeClock
-    ) -> None:
-        """Of two crawls, each start slot would be for the one that asks first."""
-        await begin(frontier, ONE, interval=1.0, weight=3.0)
-        await begin(frontier, TWO, interval=1.0)
-        counts = {ONE: 0, TWO: 0}
-        for step in range(60):
-            for name in sorted(counts, reverse=step % 2 == 0):
-                batch = await frontier.lease([name], 1, worker=name, seconds=LEASE_SECONDS, horizon=0.0, room=5)
-                await frontier.settle([Done(lease=lease) for lease in batch.leases])
-                counts[name] += len(batch.leases)
-            clock.advance(1.0)
-        assert sum(counts.values()) == 60
-        assert abs(counts[TWO] - 15) <= 3
-
-    async def test_a_crawl_that_comes_back_has_saved_no_turns_up(self, frontier: Frontier, clock: FakeClock) -> None:
-        await begin(frontier, ONE, interval=1.0)
-        await begin(frontier, TWO, interval=1.0)
-        await fetch(frontier, TWO)
-        for _ in range(20):
-            clock.advance(1.0)
-            await fetch(frontier, ONE)
-        clock.advance(1.0)
-        counts = await fetched_by_turns(frontier, clock, seconds=10)
-        assert sum(counts.values()) == 10
-        assert abs(counts[ONE] - counts[TWO]) <= 2
-
-    async def test_a_crawl_that_has_worked_alone_owes_nothing_to_one_that_came_while_it_was_away(
-        self, frontier: Frontier, clock: FakeClock
-    ) -> None:
-        await begin(frontier, ONE, interval=1.0)
-        await begin(frontier, TWO, interval=1.0)
-        for _ in range(30):
-            clock.advance(1.0)
-            await fetch(frontier, ONE)
-        clock.advance(2 * HEEDED_SECONDS)
-        assert await fetch(frontier, TWO) == 1
-        clock.advance(1.0)
-        counts = await fetched_by_turns(frontier, clock, seconds=10)
-        assert sum(counts.values()) == 10
-        assert abs(counts[ONE] - counts[TWO]) <= 2
-
-    async def test_a_crawl_that_comes_has_no_more_turns_than_those_that_wait(
-        self, frontier: Frontier, clock: FakeClock
-    ) -> None:
-        """Also while the limits of a third one count, which is far behind and wants no more."""
-        await begin(frontier, ONE, interval=1.0)
-        await begin(frontier, "third", interval=1.0)
-        assert await fetch(frontier, "third", limit=1) == 1
-        for _ in range(20):
-            clock.advance(1.0)
-            await fetch(frontier, ONE)
-        await begin(frontier, TWO, interval=1.0)
-        counts = await fetched_by_turns(frontier, clock, seconds=10)
-        assert abs(counts[ONE] - counts[TWO]) <= 2
-
     # Rules.
 
     async def test_rules_are_fetched_once_for_all_crawls(self, frontier: Frontier, clock: FakeClock) -> None:
@@ -452,124 +302,6 @@ class HostPromises(FrontierCase):
         await frontier.settle([Released(lease=lease, exit=ExitUse(verdict="blocked"))])
         assert (await ask(frontier, ONE)).leases == []
         assert [lease.exit for lease in (await ask(frontier, TWO, 1)).leases] == ["x"]
-
-    # Crawls that die or are deleted.
-
-    async def test_requests_of_a_crawl_without_workers_are_reclaimed_by_who_looks(
-        self, frontier: Frontier, clock: FakeClock
-    ) -> None:
-        """Its own workers have time to come back: as long as a lease lasts."""
-        await begin(frontier, ONE, cap=1)
-        await begin(frontier, TWO, cap=1)
-        await ask(frontier, ONE)
-        clock.advance(2 * LEASE_SECONDS - 1.0)
-        assert (await ask(frontier, TWO)).leases == []
-        assert (await frontier.progress(ONE)).leased == 1
-        clock.advance(1.0)
-        assert len((await ask(frontier, TWO)).leases) == 1
-        progress = await frontier.progress(ONE)
-        assert (progress.leased, progress.lost, progress.queued) == (0, 1, 50)
-
-    async def test_an_account_that_a_crawl_without_workers_holds_comes_free(
-        self, frontier: Frontier, clock: FakeClock
-    ) -> None:
-        self.need_one_shard()
-        await begin(frontier, ONE, VIA_POOL, pools=(make_pool("anna", exclusive=True),))
-        await begin(frontier, TWO, "b.test via pool", pools=(make_pool("anna", exclusive=True),))
-        await ask(frontier, ONE)
-        clock.advance(2 * LEASE_SECONDS - 1.0)
-        assert (await ask(frontier, TWO)).leases == []
-        clock.advance(1.0)
-        assert [lease.exit for lease in (await ask(frontier, TWO)).leases] == ["anna"]
-
-    async def test_a_rest_outlives_the_crawl_that_it_was_given_to(self, frontier: Frontier, clock: FakeClock) -> None:
-        await begin(frontier, ONE)
-        await begin(frontier, TWO)
-        await frontier.update_lane(ONE, "a.test", LaneUpdate(rest_seconds=30.0))
-        await frontier.delete_crawl(ONE)
-        await begin(frontier, "new")
-        clock.advance(29.0)
-        for name in (TWO, "new"):
-            assert (await ask(frontier, name)).leases == []
-        clock.advance(1.0)
-        for name in (TWO, "new"):
-            assert len((await ask(frontier, name, 1)).leases) == 1
-
-    async def test_a_start_outlives_its_crawl_but_what_is_in_flight_does_not(
-        self, frontier: Frontier, clock: FakeClock
-    ) -> None:
-        await begin(frontier, ONE, cap=1)
-        await ask(frontier, ONE)
-        clock.advance(1.0)
-        await frontier.delete_crawl(ONE)
-        await begin(frontier, TWO, interval=2.0, cap=1)
-        clock.advance(0.9)
-        assert (await ask(frontier, TWO)).leases == []
-        clock.advance(0.1)
-        assert len((await ask(frontier, TWO)).leases) == 1
-
-    async def test_a_crawl_that_is_deleted_in_part_holds_nothing(self, frontier: Frontier, clock: FakeClock) -> None:
-        self.need_one_shard()
-        lanes = [VIA_POOL, *(f"{number}.test" for number in range(LANES_OF_SEVERAL_STEPS))]
-        pools = (make_pool("anna", exclusive=True),)
-        for name in (ONE, TWO):
-            await begin(frontier, name, *lanes, cap=1, tasks=1, pools=pools)
-        assert len((await ask(frontier, ONE, len(lanes))).leases) == len(lanes)
-        assert (await ask(frontier, TWO, len(lanes))).leases == []
-        await frontier.delete_crawl(ONE, seconds=0.0)
-        clock.advance(1.0)
-        assert len((await ask(frontier, TWO, len(lanes))).leases) == len(lanes)
-
-    async def test_rules_outlive_the_crawl_that_fetched_them(self, frontier: Frontier, clock: FakeClock) -> None:
-        await begin(frontier, ONE, needs_rules=True)
-        update = LaneUpdate(rules=b"allow", rules_seconds=100.0, base_interval=3.0, why="asks for it")
-        await frontier.update_lane(ONE, "a.test", update)
-        await frontier.delete_crawl(ONE)
-        clock.advance(90.0)
-        await begin(frontier, TWO, needs_rules=True)
-        (lease,) = (await ask(frontier, TWO)).leases
-        assert (lease.opens_lane, lease.interval, lease.base_interval) == (False, 3.0, 3.0)
-        assert (await frontier.rules(TWO, "a.test"))[1] == b"allow"
-        clock.advance(10.0)
-        assert [lease.opens_lane for lease in (await ask(frontier, TWO)).leases] == [True]
-
-    @pytest.mark.parametrize("is_deleted", [False, True])
-    async def test_a_pace_that_was_learnt_is_for_new_lanes_of_crawls_that_search(
-        self, frontier: Frontier, clock: FakeClock, is_deleted: bool
-    ) -> None:
-        await begin(frontier, ONE, interval=1.0, fastest=0.1)
-        await frontier.update_lane(ONE, "a.test", LaneUpdate(interval=0.3, learnt=0.25))
-        if is_deleted:
-            await frontier.delete_crawl(ONE)
-        clock.advance(LEARNT_SECONDS - 1.0)
-        await begin(frontier, TWO, "a.test", "b.test", interval=1.0, fastest=0.1)
-        await begin(frontier, "plain", interval=1.0)
-        paces = {lane.lane: (lane.interval, lane.base_interval) for lane in await frontier.lanes(TWO)}
-        assert paces == {"a.test": (0.25, 1.0), "b.test": (1.0, 1.0)}
-        assert [lane.interval for lane in await frontier.lanes("plain")] == [1.0]
-        clock.advance(1.0)
-        await begin(frontier, "late", interval=1.0, fastest=0.1)
-        assert [lane.interval for lane in await frontier.lanes("late")] == [1.0]
-
-    async def test_no_lane_is_faster_than_searches_of_its_crawl_may_make_it(
-        self, frontier: Frontier, clock: FakeClock
-    ) -> None:
-        async def pace_of(crawl: str) -> tuple[float, float]:
-            (lane,) = await frontier.lanes(crawl)
-            return lane.interval, lane.base_interval
-
-        await begin(frontier, ONE, interval=1.0, fastest=0.1)
-        await frontier.update_lane(ONE, "a.test", LaneUpdate(interval=0.2, learnt=0.2))
-        await begin(frontier, TWO, interval=1.0, fastest=0.5)
-        assert await pace_of(TWO) == (0.5, 1.0)
-        # The same crawl with another end of its search; one that is as far away as before changes nothing.
-        assert len((await ask(frontier, ONE, 1)).leases) == 1
-        for fastest, interval in ((0.1, 0.2), (0.25, 0.25), (0.1, 0.25), (2.0, 1.0)):
-            await frontier.open_crawl(Crawl(id=ONE, spider="s", interval=1.0, fastest=fastest))
-            assert await pace_of(ONE) == (interval, 1.0)
-        assert (await ask(frontier, ONE, 1)).ask_again == 1.0
-        await frontier.open_crawl(Crawl(id=TWO, spider="s", interval=1.0))
-        assert await pace_of(TWO) == (1.0, 1.0)
 
     # What shares nothing.
 
