@@ -20,7 +20,7 @@ from bench.redis_server import redis_server
 from bench.site import SitePlan, build_site
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL, LARGE = 20, 200
+SMALL, LARGE = 20, 110
 TIMEOUT_SECONDS = 900.0
 PROGRAM = [sys.executable, "-m", "bench.guard.hot_path"]
 # The function of the C library that the program calls at each mark: os.getloadavg().
