@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 import trustme
-from redis.connection import Connection
-from redis.exceptions import ConnectionError as NotYet
 
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
 from shoal.frontier import open_frontier
@@ -20,7 +17,8 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Done, Lease, TaskState
 from shoal.processes.outages import until_reachable
 from shoal.testing.contract.frontier.case import make_task
-from shoal.testing.servers.programs import find_program, free_port
+from shoal.testing.servers.programs import free_port
+from shoal.testing.servers.redis_sentinels import RedisSentinels, start_sentinel
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.waiting import eventually
 
@@ -137,14 +135,6 @@ async def test_no_log_line_shows_a_password(tls: TlsServer, caplog: pytest.LogCa
     assert SHOWN not in caplog.text
 
 
-def start_sentinel(folder: Path, settings: list[str]) -> subprocess.Popen[bytes]:
-    folder.mkdir()
-    (folder / "sentinel.conf").write_text("\n".join(["bind 127.0.0.1", f"dir {folder}", *settings, ""]))
-    with (folder / "sentinel.log").open("wb") as log:
-        command = [find_program("redis-server"), str(folder / "sentinel.conf"), "--sentinel"]
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-
 async def test_finds_a_master_with_tls_and_passwords_on_the_way(tls: TlsServer, tmp_path: Path) -> None:
     port = free_port()
     monitor = f"sentinel monitor mymaster 127.0.0.1 {tls.port} 1"
@@ -167,62 +157,11 @@ async def test_finds_a_master_with_tls_and_passwords_on_the_way(tls: TlsServer, 
     assert SHOWN not in "".join(said)
 
 
-class Watched:
-    """A master, its replica and three sentinels that watch them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.master = RedisServer(folder / "master").start()
-        replica_of = ("--replicaof", f"127.0.0.1 {self.master.port}", "--repl-diskless-sync-delay", "0")
-        self.replica = RedisServer(folder / "replica", *replica_of).start()
-        self.ports = [free_port() for _ in range(3)]
-        self.processes = [self._sentinel(folder / f"sentinel{port}", port) for port in self.ports]
-        self.url = f"redis+sentinel://{','.join(f'127.0.0.1:{port}' for port in self.ports)}/mymaster/0"
-
-    def _sentinel(self, folder: Path, port: int) -> subprocess.Popen[bytes]:
-        return start_sentinel(
-            folder,
-            [
-                f"port {port}",
-                f"sentinel monitor mymaster 127.0.0.1 {self.master.port} 2",
-                "sentinel down-after-milliseconds mymaster 500",
-                "sentinel failover-timeout mymaster 2000",
-            ],
-        )
-
-    async def is_ready(self) -> None:
-        """Wait until the replica follows and every sentinel knows it and the other two."""
-        await eventually(self._is_ready, pause=0.05)
-
-    def _is_ready(self) -> bool:
-        known = [self._known(port) for port in self.ports]
-        counts = [state.get(name, b"0") for state in known for name in (b"num-slaves", b"num-other-sentinels")]
-        is_linked = self.replica.call("INFO", "replication")["master_link_status"] == "up"
-        return is_linked and counts == [b"1", b"2"] * 3
-
-    def _known(self, port: int) -> dict[bytes, bytes]:
-        connection = Connection(port=port, protocol=2, driver_info=None)
-        try:
-            connection.send_command("SENTINEL", "MASTER", "mymaster")
-            flat = connection.read_response()
-        except NotYet:
-            return {}
-        finally:
-            connection.disconnect()
-        return dict(zip(flat[::2], flat[1::2], strict=True))
-
-    def end(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.wait()
-        self.master.kill()
-        self.replica.kill()
-
-
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    watched = Watched(tmp_path_factory.mktemp("watched"))
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSentinels]:
+    watched = RedisSentinels(tmp_path_factory.mktemp("watched"))
     yield watched
-    watched.end()
+    watched.kill()
 
 
 async def take(frontier: Frontier, *, seconds: float = 60.0) -> list[Lease]:
@@ -235,15 +174,15 @@ async def take(frontier: Frontier, *, seconds: float = 60.0) -> list[Lease]:
 
 
 # Five seconds: sentinels find each other by a message that they send every two seconds.
-async def test_a_master_that_no_sentinel_knows_is_named(watched: Watched) -> None:
-    await watched.is_ready()
+async def test_a_master_that_no_sentinel_knows_is_named(watched: RedisSentinels) -> None:
+    await asyncio.to_thread(watched.wait)
     with pytest.raises(ServerUnreachable, match="name no master 'other'"):
         await open_frontier(watched.url.replace("mymaster", "other"))
 
 
-async def test_a_crawl_goes_on_when_the_sentinels_name_another_master(watched: Watched) -> None:
+async def test_a_crawl_goes_on_when_the_sentinels_name_another_master(watched: RedisSentinels) -> None:
     async with asyncio.timeout(30.0):
-        await watched.is_ready()
+        await asyncio.to_thread(watched.wait)
         frontier = await until_reachable(lambda: open_frontier(watched.url), say=lambda _: None)
         await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100))
         await frontier.put(CRAWL, [make_task(number) for number in range(30)])
