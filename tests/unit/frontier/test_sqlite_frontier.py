@@ -15,7 +15,7 @@ import pytest
 from shoal.errors import StorageError, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.rules.constants import MAX_PUT_OFF
-from shoal.frontier.sqlite import expiry, host_looks, kind_queues, lease_rows, lost_leases
+from shoal.frontier.sqlite import expiry, host_looks, kind_queues, lane_choice, lease_rows, lost_leases
 from shoal.frontier.sqlite import lease as sqlite_lease
 from shoal.frontier.sqlite import put as sqlite_put
 from shoal.frontier.sqlite import settle as sqlite_settle
@@ -29,7 +29,7 @@ CRAWL = "c"
 HOT_QUERIES = {
     "expired leases": lost_leases.EXPIRED,
     "due tasks": sqlite_lease.DUE,
-    "ready lanes": sqlite_lease.READY,
+    "ready lanes": lane_choice.READY,
     "next tasks": lease_rows.NEXT_TASKS,
     "next lane": sqlite_lease.NEXT_LANE,
     "next due task": sqlite_lease.NEXT_DUE,
