@@ -6,7 +6,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 
 PACKAGES ?=
 
-.PHONY: install dev apt servers demo test check check-page screenshots format bench guard guard-renew docs release clean
+.PHONY: install dev apt servers servers-rest demo test test-all test-rest check check-page screenshots format bench guard guard-renew docs release clean
 
 install: $(VENV)/.installed
 dev: $(VENV)/.developing
@@ -39,24 +39,44 @@ demo: install
 	@$(BIN)/shoal demo
 
 # Servers that the tests start by themselves. Where we may not install them, tests that need a missing one are skipped.
+SERVERS := redis-server:redis-server rabbitmq-server:rabbitmq-server ip:iproute2 tinyproxy:tinyproxy microsocks:microsocks faketime:faketime valgrind:valgrind chromium:chromium
+SERVERS_REST := npm:npm hunspell:hunspell debootstrap:debootstrap
+
 servers:
-	@for pair in redis-server:redis-server rabbitmq-server:rabbitmq-server ip:iproute2 tinyproxy:tinyproxy microsocks:microsocks faketime:faketime valgrind:valgrind chromium:chromium npm:npm hunspell:hunspell debootstrap:debootstrap; do \
+	@for pair in $(SERVERS); do \
+	  command -v $${pair%%:*} >/dev/null || PATH=$$PATH:/usr/sbin:/sbin command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; \
+	done; \
+	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory apt PACKAGES="$$missing"; \
+	elif [ -n "$$missing" ]; then echo "tests that need$$missing are skipped"; fi
+
+servers-rest: servers
+	@for pair in $(SERVERS_REST); do \
 	  command -v $${pair%%:*} >/dev/null || PATH=$$PATH:/usr/sbin:/sbin command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; \
 	done; \
 	ls /usr/share/hunspell/en_GB.dic >/dev/null 2>&1 || missing="$$missing hunspell-en-gb"; \
-	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory apt PACKAGES="$$missing"; \
 	elif [ -n "$$missing" ]; then echo "tests that need$$missing are skipped"; fi
 
 # Three at a time on two cores: tests of whole crawls mostly wait, for paces and for leases that run out.
 # Compiled first: where PYTHONDONTWRITEBYTECODE is set, every process of a test would compile shoal again.
+PYTEST := $(BIN)/pytest -n 3 --dist worksteal
+
 test: dev servers
+	@$(BIN)/python -m compileall -q src
+	$(PYTEST) -m "not full"
+
+# Everything: what `make test` runs, then what is marked `full`, and the documents' site.
+test-all: test test-rest
+
+test-rest: dev servers-rest
 	@$(MAKE) --no-print-directory $(VENV)/scrapy_matrix/.installed || echo "older releases of Scrapy are not tested: pip cannot install them"
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(VENV)/site_tools/.installed || echo "the site of the documents is not tested: npm cannot install what draws its diagrams"; fi
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(VENV)/page_tools/.installed || echo "the page's accessibility is not tested: npm cannot install what that takes"; fi
 	@if [ "$$(id -u)" = 0 ] && PATH=$$PATH:/usr/sbin command -v debootstrap >/dev/null; then $(MAKE) --no-print-directory $(VENV)/debian_root/.made || echo "the image is not tested: debootstrap cannot make a Debian root"; fi
 	@$(BIN)/python -m compileall -q src
-	$(BIN)/pytest -n 3 --dist worksteal
+	$(PYTEST) -m full
+	@$(MAKE) --no-print-directory docs
 
 # Older releases of Scrapy, each in a folder of its own. What they need is in the environment.
 $(VENV)/scrapy_matrix/.installed: tests/scrapy_drop_in/matrix.txt $(VENV)/.developing
@@ -121,7 +141,7 @@ guard-renew: dev servers
 	$(BIN)/python -m bench.guard --renew
 
 # The reference from the code, then the site in .site/html, checked: links, words, nothing from another host.
-docs: dev servers $(VENV)/site_tools/.installed
+docs: dev servers-rest $(VENV)/site_tools/.installed
 	$(BIN)/python docs/generate.py
 	cp deploy/prometheus/shoal-rules.yaml src/shoal/deploy/templates/helm/shoal/files/
 	$(BIN)/python -m checks.chart
