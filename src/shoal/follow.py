@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from shoal.css_text import href_given, may_be_href
 from shoal.element import Element, first_match
 from shoal.errors import UsageError
-from shoal.secrecy import has_secrets, without_secrets
 from shoal.spider import Request
+from shoal.text.secrets import has_secrets, without_secrets
 from shoal.urls import origin_of
 
 if TYPE_CHECKING:

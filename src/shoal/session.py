@@ -16,8 +16,8 @@ from shoal.fetch.exit_config import ExitConfig
 from shoal.markup import MarkupLimits
 from shoal.model import Task
 from shoal.page import Page
-from shoal.secrecy import visible_origin, without_secrets
 from shoal.settings import Settings
+from shoal.text.secrets import visible_origin, without_secrets
 from shoal.urls import UrlRules, lane_of, origin_of
 
 _FORM: Final = "application/x-www-form-urlencoded"

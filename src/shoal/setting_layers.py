@@ -13,7 +13,6 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from shoal.errors import SettingError
-from shoal.near_names import did_you_mean, is_slip
 from shoal.setting_values import (
     check_dedup,
     check_kind,
@@ -41,6 +40,7 @@ from shoal.settings import (
     WEBHOOK_VARIABLE,
     Settings,
 )
+from shoal.text.near_names import did_you_mean, is_slip
 
 # Of a shoal.toml: `exits/configuration.py` and `processes/alerts/alert_config.py` read them.
 OTHER_TABLES = ("proxies", "accounts", "alerts", "schedules")

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
 from shoal.errors import SettingError
-from shoal.near_names import did_you_mean
+from shoal.text.near_names import did_you_mean
 
 MIN_BLOOM_ERROR, MAX_BLOOM_ERROR = 1e-9, 0.1
 # Pages are visited again no more often than this.

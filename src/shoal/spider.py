@@ -15,8 +15,8 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.logs.spider_log import SpiderLog
 from shoal.model import Render
-from shoal.near_names import did_you_mean
 from shoal.setting_values import check_kind
+from shoal.text.near_names import did_you_mean
 
 if TYPE_CHECKING:
     from shoal.page import Page

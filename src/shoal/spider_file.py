@@ -16,9 +16,9 @@ from typing import Any, Final
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.near_names import nearest
 from shoal.settings import FIELDS
 from shoal.spider import Spider, spider_name
+from shoal.text.near_names import nearest
 
 NO_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType({})
 

@@ -20,8 +20,8 @@ from shoal.errors import SettingError, UsageError
 from shoal.key_forms import KEY_RULES, KeyForms
 from shoal.link_memo import WEB, Link, LinkBase, Memo, name_of, names_of
 from shoal.scope import REASONS, Facets, Limits, Scope, Shapes, fingerprint
-from shoal.secrecy import masked_text
 from shoal.settings import MIB, TRACKING_PARAMETERS, Settings
+from shoal.text.secrets import masked_text
 
 __all__ = [
     "MOST_SPELLINGS",

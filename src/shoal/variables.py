@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from shoal.errors import UsageError
-from shoal.near_names import is_slip
 from shoal.settings import (
     ARCHIVE_VARIABLE,
     EXITS_VARIABLE,
@@ -23,6 +22,7 @@ from shoal.settings import (
     TOKEN_VARIABLE,
     WEBHOOK_VARIABLE,
 )
+from shoal.text.near_names import is_slip
 
 # Endings of variables.
 FILE: Final = "_FILE"

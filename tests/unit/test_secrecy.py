@@ -6,7 +6,7 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.processes.listener import letter_of
-from shoal.secrecy import has_secrets, masked_headers, masked_text, secrets_in, without, without_secrets
+from shoal.text.secrets import has_secrets, masked_headers, masked_text, secrets_in, without, without_secrets
 from shoal.urls import canonical
 
 

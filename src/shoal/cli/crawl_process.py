@@ -35,7 +35,6 @@ from shoal.cli.run_stopped import begins_anew, stopped_crawl_of
 from shoal.cli.stopping import Stopping
 from shoal.cli.which import deletion_named
 from shoal.crawl import WorkPlace, intake_of, run_crawl
-from shoal.error_text import several
 from shoal.errors import CrawlLost
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, Progress
@@ -57,10 +56,11 @@ from shoal.processes.spider_code import differences
 from shoal.processes.stats import Snapshot
 from shoal.processes.stored_pages import compiled, skip_stored, skipped_line
 from shoal.results.export import STDOUT, Wanted, check_targets, export
-from shoal.secrecy import masked
 from shoal.setting_values import parse_duration
 from shoal.settings import CONFIG_FILE
 from shoal.store.base import ItemFilter, Store
+from shoal.text.errors import several
+from shoal.text.secrets import masked
 
 
 async def run_job(job: Job) -> int:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.errors import ShoalError
-from shoal.near_names import nearest
-from shoal.secrecy import masked_text
+from shoal.text.near_names import nearest
+from shoal.text.secrets import masked_text
 from shoal.version import __version__
 
 if TYPE_CHECKING:

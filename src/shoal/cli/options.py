@@ -13,7 +13,6 @@ import click
 from shoal.errors import UsageError
 from shoal.pipes import is_pipe
 from shoal.processes.result_places import DEFAULT_FILE, check_place, check_store_exists, file_of, named_by
-from shoal.secrecy import masked
 from shoal.settings import (
     ARCHIVE_VARIABLE,
     EXITS_VARIABLE,
@@ -26,6 +25,7 @@ from shoal.settings import (
     SINK_VARIABLE,
     STORE_VARIABLE,
 )
+from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
     from shoal.processes.opening import Places

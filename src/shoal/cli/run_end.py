@@ -23,7 +23,7 @@ from shoal.processes.crawl_record import record_of
 from shoal.processes.joining import has_all_items
 from shoal.processes.opening import Places
 from shoal.processes.outages import until_reachable
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 
 LETTERS_READ = 200
 LONGEST_MESSAGE = 160  # long enough for the fix that an error names at its end

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from shoal.errors import UsageError
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 from shoal.variables import FILE, PASSWORD_FILE, VARIABLES
 
 VALUES, PLACES = (

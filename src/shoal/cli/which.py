@@ -10,9 +10,9 @@ from shoal.cli.display.lines import say_on
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
-from shoal.near_names import nearest
 from shoal.processes.crawl_record import is_unfinished, with_refusals
 from shoal.processes.opening import Places, frontier_at
+from shoal.text.near_names import nearest
 
 LISTED = 8
 Say = Callable[[str], None]

@@ -23,9 +23,9 @@ from shoal.processes.opening import SharedResults, waiting_for
 from shoal.processes.sources import has_start
 from shoal.processes.spider_code import SpiderCode
 from shoal.processes.staying import Stayer, staying
-from shoal.secrecy import masked
 from shoal.spider import Spider
 from shoal.spider_file import made
+from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
     from shoal.cli.worker_process import WorkerJob

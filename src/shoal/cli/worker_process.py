@@ -24,7 +24,6 @@ from shoal.cli.which import choose
 from shoal.cli.worker_code import WorkerCode
 from shoal.cli.worker_inboxes import WorkerInboxes
 from shoal.crawl import listener_at, settings_of, worker_for
-from shoal.error_text import several
 from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
@@ -44,12 +43,13 @@ from shoal.processes.retirement import Idleness, Leaving, Limits, Retirement
 from shoal.processes.solitude import Solitude
 from shoal.processes.states_seen import StatesSeen
 from shoal.processes.worker_parts import Shared
-from shoal.secrecy import masked
 from shoal.settings import Settings
 from shoal.spider import Spider, spider_name
 from shoal.spider_file import load_spiders, made
 from shoal.store import STORE_CONNECTIONS
 from shoal.store.base import Store
+from shoal.text.errors import several
+from shoal.text.secrets import masked
 
 FAILED = 1
 LOOK_SECONDS = 1.0

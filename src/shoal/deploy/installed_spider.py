@@ -7,7 +7,7 @@ from importlib.metadata import Distribution, distribution, packages_distribution
 from typing import Any
 
 from shoal.errors import UsageError
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 
 GIT = "git+"
 

@@ -9,7 +9,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-from shoal.error_text import reason_of
 from shoal.exits.accounts import Accounts, AccountSession
 from shoal.exits.refusals import (
     HELD_AGAINST,
@@ -30,9 +29,10 @@ from shoal.frontier.base import Frontier
 from shoal.model import DIRECT, VIA, Lease, Pool, Released, Result, Retry
 from shoal.page import TurnedAway
 from shoal.policy.retries import Verdict, judge
-from shoal.secrecy import secrets_in
 from shoal.session import Session
 from shoal.settings import Settings
+from shoal.text.errors import reason_of
+from shoal.text.secrets import secrets_in
 from shoal.urls import UrlRules
 
 MISSING_SECONDS: Final = 5.0

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from shoal.errors import SettingError
-from shoal.near_names import did_you_mean
+from shoal.text.near_names import did_you_mean
 
 PROXIES: Final = "proxies"
 ACCOUNTS: Final = "accounts"

@@ -12,11 +12,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from shoal.error_text import several
 from shoal.fetch.base import Fault, FaultKind, Response
 from shoal.fetch.blocks import block_of
 from shoal.model import DIRECT, Dead, ExitUse, Lease, Retry
 from shoal.policy.retries import Verdict
+from shoal.text.errors import several
 
 HELD_AGAINST: Final = 3  # the first tries of a page count against their exits; in a small pool, half as many as exits
 REFUSALS: Final = frozenset({403, 407, 429})

@@ -11,7 +11,7 @@ from shoal.fetch.base import Fault, FaultKind, Response, location_of
 from shoal.fetch.exit_config import TARGET, ExitConfig, secrets_of
 from shoal.fetch.faults import CONNECTING, causes_of, explain
 from shoal.fetch.proxies import fault_of
-from shoal.secrecy import without_secrets
+from shoal.text.secrets import without_secrets
 
 
 def gateway_url(config: ExitConfig, url: str) -> str:

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from types import GeneratorType
 from typing import Any, TypeGuard
 
-from shoal.error_text import code_line_of, line_of
 from shoal.errors import UsageError
 from shoal.exits.accounts import LoginRefused
 from shoal.follow import Follow, FollowRequests
@@ -27,6 +26,7 @@ from shoal.journey.plain_requests import HandlerNames
 from shoal.page import Page
 from shoal.session import Session
 from shoal.spider import Request, Spider, StopCrawl
+from shoal.text.errors import code_line_of, line_of
 
 LOGIN_SECONDS = 300.0  # long, because the requests of a login wait for their start slots
 

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from shoal.error_text import kind_of, line_of, reason_of, several, traceback_of
 from shoal.errors import StorageError, UsageError
 from shoal.exits.passage import Passage, Passages
 from shoal.exits.refusals import Refused, unused
@@ -39,6 +38,7 @@ from shoal.policy.revisit_times import RevisitRule
 from shoal.policy.stop_limits import SPIDER
 from shoal.settings import Settings
 from shoal.store.base import FetchRow, all_item_keys
+from shoal.text.errors import kind_of, line_of, reason_of, several, traceback_of
 from shoal.urls import spelling_turn
 
 LINKS_CHECKED_SECONDS = 0.25

@@ -10,8 +10,8 @@ from shoal.exits.regions import plain_kind
 from shoal.fetch.base import Response, location_of
 from shoal.journey.intake import Found, Intake
 from shoal.model import Task, Visit
-from shoal.secrecy import without_secrets
 from shoal.spider import Request
+from shoal.text.secrets import without_secrets
 from shoal.urls import MOST_SPELLINGS, named_key, origin_of, spelling_names, spelling_turn
 
 GET_AFTER: Final = frozenset({301, 302, 303})

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from shoal.error_text import traceback_of
 from shoal.logs.log_context import PAGE, WORK
 from shoal.model import Lease
-from shoal.secrecy import masked_page_url, secrets_in, without
+from shoal.text.errors import traceback_of
+from shoal.text.secrets import masked_page_url, secrets_in, without
 
 EVENTS: Final = "shoal.events"
 SPIDERS: Final = "shoal.spider"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from shoal.error_text import several
 from shoal.frontier.rules.tasks import MAX_PAGES, MAX_PER_HOST, MAX_PER_SHAPE
 from shoal.model import CrawlState, Progress
 from shoal.policy.verdicts import HANDLED
+from shoal.text.errors import several
 
 # Pages that ended so are known in full: handled, or not there, or another one stands for them.
 _KNOWN_IN_FULL: Final = frozenset({"ok", "not_modified", "redirected", "handed_over", "http_404", "http_410", "robots"})

@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from shoal.error_text import several
 from shoal.frontier.rules.constants import MAX_KINDS
 from shoal.frontier.rules.tasks import BAD_RECORD, SET_ASIDE, TOO_MANY_KINDS
 from shoal.model import CrawlState, Progress
@@ -17,6 +16,7 @@ from shoal.policy.notes import RAISED, START_FAILED, START_OK
 from shoal.policy.retries import RETRIED_STATUSES
 from shoal.setting_values import parse_max_failures
 from shoal.settings import Settings
+from shoal.text.errors import several
 
 REASONS_SHOWN: Final = 3
 HANDLER: Final = "handler"

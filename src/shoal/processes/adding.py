@@ -12,11 +12,11 @@ from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.journey.intake import Found, Intake
 from shoal.model import DUPLICATE, Crawl
-from shoal.near_names import did_you_mean
 from shoal.processes.crawl_record import record_of
 from shoal.processes.listener import request_of
 from shoal.processes.url_lines import LONGEST_LINE
 from shoal.spider import Request
+from shoal.text.near_names import did_you_mean
 
 BATCH = 500
 NO_FIELDS: Final[Mapping[str, Any]] = {}

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from shoal.error_text import several
 from shoal.exits.regions import region_in
 from shoal.exits.troubles import LOGIN_FAILED, LOGIN_REFUSED
 from shoal.fetch.descriptors import FEWER_PAGES, is_shortage
@@ -28,6 +27,7 @@ from shoal.processes.stats import (
     with_exits,
     with_others,
 )
+from shoal.text.errors import several
 
 BUSY_SHARE: Final = 0.7
 LOADED: Final = 0.85

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from shoal.error_text import several
 from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
@@ -22,6 +21,7 @@ from shoal.processes.crawl_record import with_refusals
 from shoal.processes.lifetimes import Fate, fates
 from shoal.processes.opening import Places, inbox_at
 from shoal.processes.outages import until_reachable
+from shoal.text.errors import several
 
 if TYPE_CHECKING:
     from shoal.processes.listener import Inbox

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from shoal.error_text import several
 from shoal.exits.figures import money
 from shoal.model import CrawlState
 from shoal.processes.advice import Advice
@@ -17,6 +16,7 @@ from shoal.processes.crawl_survey import Measured, Survey
 from shoal.processes.stats import seconds_left, with_exits
 from shoal.processes.utilisation import TARGET_SHARE, THINGS, growing
 from shoal.setting_values import MachineSize
+from shoal.text.errors import several
 
 # Of a machine's memory so much is there for workers.
 USABLE_MEMORY: Final = 0.8

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Final, Literal
 
-from shoal.error_text import several
 from shoal.exits.figures import clock_time
 from shoal.model import Crawl, CrawlState, LaneStatus
 from shoal.policy.stop_limits import deadline_of
 from shoal.processes.advice_words import hours
 from shoal.processes.stats import Snapshot, pool_of, seconds_left
+from shoal.text.errors import several
 
 # A rate that was measured for a shorter time says little.
 MEASURED_SECONDS: Final = 10.0

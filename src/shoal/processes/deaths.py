@@ -13,7 +13,7 @@ from shoal.frontier.rules.tasks import NO_LEASE
 from shoal.processes.black_box import BlackBox, Reading, RunningPage
 from shoal.processes.crew import SILENT_SECONDS
 from shoal.processes.outages import until_reachable
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 30.0

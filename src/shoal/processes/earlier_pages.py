@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from shoal.error_text import several
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.key_forms import KEY_RULES
@@ -18,6 +17,7 @@ from shoal.processes.crawl_record import is_unfinished, record_of
 from shoal.processes.outages import until_reachable
 from shoal.setting_values import parse_duration
 from shoal.settings import Settings
+from shoal.text.errors import several
 
 # Settings by which the same URL has another key.
 OF_KEYS: Final = ("strip_parameters", "same_page")

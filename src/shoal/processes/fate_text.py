@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from shoal.error_text import duration, several
 from shoal.frontier.rules.tasks import BAD_RECORD, WORKER_LOST, is_suspect
 from shoal.model import HTTP, STAGE, TaskState, TaskStatus
 from shoal.processes.url_fate import KNOWN_TTL, SKIP_KNOWN, Fate
 from shoal.scope import RAISED_BY, REASONS
-from shoal.secrecy import MASK, masked_headers
+from shoal.text.errors import duration, several
+from shoal.text.secrets import MASK, masked_headers
 
 
 def document(fate: Fate) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import quote, unquote
 
-from shoal.error_text import line_of
 from shoal.frontier.rules.constants import MAX_TAKEN_BYTES
 from shoal.processes.url_lines import beginning_of, lines_in, other_format
+from shoal.text.errors import line_of
 
 FOLDER: Final = "shoal-inbox"
 DONE: Final = "done"

@@ -23,8 +23,8 @@ from shoal.processes.result_places import (
     recalled,
     remember,
 )
-from shoal.secrecy import masked
 from shoal.settings import ARCHIVE_VARIABLE, STORE_VARIABLE
+from shoal.text.secrets import masked
 
 MEANT = "add --other-store if both are meant"
 

@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from shoal.error_text import several
 from shoal.model import HTTP
 from shoal.processes.crawl_survey import Survey, measured
 from shoal.processes.crew import Member, Presence
@@ -28,6 +27,7 @@ from shoal.processes.utilisation import (
     shares_of,
     whole_workers,
 )
+from shoal.text.errors import several
 
 NONE: Final = Need(0.0, 0.0)
 ONE: Final = Need(1.0, 1.0)

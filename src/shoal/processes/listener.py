@@ -21,9 +21,9 @@ from shoal.processes.outages import until_reachable
 from shoal.processes.staying import Stayer, staying
 from shoal.processes.url_lines import LONGEST_LINE
 from shoal.scope import REASONS
-from shoal.secrecy import masked_text
 from shoal.setting_values import parse_duration, parse_revisit
 from shoal.spider import Request
+from shoal.text.secrets import masked_text
 from shoal.urls import fingerprint
 
 BATCH = 500

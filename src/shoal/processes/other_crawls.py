@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from shoal.error_text import several
 from shoal.exits.figures import clock_time
 from shoal.model import Held
 from shoal.processes.stats import describe_interval
+from shoal.text.errors import several
 
 
 def named(held: Held) -> str:

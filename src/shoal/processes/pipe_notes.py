@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from shoal.error_text import several
 from shoal.frontier.base import Frontier
 from shoal.pipes.base import UNREADABLE
 from shoal.processes.duty_notes import change_noted, read_noted
+from shoal.text.errors import several
 
 DUTY: Final = "notes on pipes"
 

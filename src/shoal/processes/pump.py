@@ -13,7 +13,6 @@ from typing import Any, Final
 import msgspec
 
 from shoal import errors
-from shoal.error_text import line_of
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.piped.messages import (
@@ -40,6 +39,7 @@ from shoal.pipes.base import MOST_DELIVERIES, UNREADABLE, Delivery, Pipe, QueueG
 from shoal.processes.opening import frontier_at, waiting_for
 from shoal.processes.outages import until_reachable
 from shoal.processes.pipe_notes import name_of, note_unreadable
+from shoal.text.errors import line_of
 
 DUTY_SECONDS: Final = 5.0
 LOOKS_PER_DUTY: Final = 4  # so often a coordinator that stands by looks whether the duty is free

@@ -18,9 +18,9 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.pipes import is_pipe
 from shoal.processes.machine import this_machine
-from shoal.secrecy import masked
 from shoal.settings import STORE_VARIABLE
 from shoal.store.postgres.address import DEFAULT_SCHEMA
+from shoal.text.secrets import masked
 
 DEFAULT_FILE = "shoal.db"
 POSTGRES_PORT = 5432

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from shoal.error_text import several
 from shoal.errors import UsageError
 from shoal.processes.memory import resident_bytes
 from shoal.setting_values import parse_duration, parse_size
 from shoal.settings import Settings
+from shoal.text.errors import several
 
 LOOK_SECONDS: Final = 1.0
 MEGABYTE: Final = 1_000_000

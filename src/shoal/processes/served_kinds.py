@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from shoal.error_text import several
 from shoal.errors import UsageError
 from shoal.exits.regions import plain_kind, region_of
 from shoal.model import BROWSER, HTTP, Crawl, CrawlState, Progress, WorkerBeat
 from shoal.settings import Settings
 from shoal.spider import Spider, handler_kinds
+from shoal.text.errors import several
 
 
 def kinds_of(spider: type[Spider], settings: Settings) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shoal.processes.black_box import Reading
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 
 # A page that takes longer than this is said, though it may go on.
 SAID_SECONDS: Final = 10.0

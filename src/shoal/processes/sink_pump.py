@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from shoal.error_text import line_of, several
 from shoal.errors import ShoalError
 from shoal.processes.machine import is_running, this_machine
 from shoal.processes.outages import QUIET_SECONDS, WAITING
 from shoal.processes.outlets import Outlet
 from shoal.sink.base import Message
 from shoal.store.outgoing import Outbox, Outgoing
+from shoal.text.errors import line_of, several
 
 POLL_SECONDS: Final = 0.5
 # How often one asks for the duty that another has.

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.error_text import several
 from shoal.model import WorkerBeat
+from shoal.text.errors import several
 
 # A crawl's record is read every second: of a spider with more files only the digest is kept.
 MOST_FILES = 100

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from shoal.error_text import several
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import outcome_of
@@ -15,6 +14,7 @@ from shoal.model import Crawl, DeadFilter
 from shoal.processes.outages import until_reachable
 from shoal.spider import Request
 from shoal.store.base import ItemFilter, Store
+from shoal.text.errors import several
 
 STORED: Final = "stored: the store has its items"
 BATCH = 500

@@ -9,10 +9,10 @@ import msgspec
 
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
-from shoal.near_names import nearest
 from shoal.processes.crawl_record import is_unfinished
 from shoal.processes.crew import at_work
 from shoal.processes.listener import Inbox, inboxes_of
+from shoal.text.near_names import nearest
 
 MOST_LOOKED_AT: Final = 20
 

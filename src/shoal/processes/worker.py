@@ -12,7 +12,6 @@ from typing import TypeVar
 
 import msgspec
 
-from shoal.error_text import line_of, several, traceback_of
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.exits.refusals import unused
 from shoal.exits.troubles import Troubles
@@ -35,6 +34,7 @@ from shoal.processes.turns import Turns
 from shoal.processes.worker_parts import WorkerParts
 from shoal.processes.writer import Writer, rule_of
 from shoal.settings import Settings
+from shoal.text.errors import line_of, several, traceback_of
 
 T = TypeVar("T")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.archive.base import Archive
-from shoal.error_text import several
 from shoal.errors import ServerUnreachable, StorageError, UsageError
 from shoal.processes.opening import archive_at
 from shoal.settings import Settings
 from shoal.store.base import FetchRow, LogPart, Store
+from shoal.text.errors import several
 
 _EARLIEST: Final = -62_135_596_800.0  # the year 1: readers know no time before it
 _NUMBERS: Final = ("key", "token", "attempt", "status", "size", "parent")

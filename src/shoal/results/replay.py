@@ -9,7 +9,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from shoal.archive.base import Archive, Capture, task_of
-from shoal.error_text import line_of
 from shoal.errors import StorageError
 from shoal.fetch.base import Response
 from shoal.journey.handlers import Handlers
@@ -24,6 +23,7 @@ from shoal.results.capture_index import CaptureIndex
 from shoal.settings import Settings
 from shoal.spider import Spider
 from shoal.store.base import ItemRow, ItemRule, Store
+from shoal.text.errors import line_of
 from shoal.urls import lane_of
 
 READ_AT_ONCE = 16

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from shoal.error_text import several
 from shoal.errors import ShoalError
 from shoal.processes.outages import until_reachable
 from shoal.setting_values import parse_duration
 from shoal.settings import Settings
 from shoal.store.base import Store
+from shoal.text.errors import several
 
 EVERY_SECONDS: Final = 3600.0
 

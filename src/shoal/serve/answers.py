@@ -9,8 +9,8 @@ import msgspec
 from starlette.responses import Response
 
 from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
-from shoal.secrecy import masked_text
 from shoal.serve.shapes import ErrorAnswer
+from shoal.text.secrets import masked_text
 
 JSON = "application/json"
 RETRY_SECONDS = 2

@@ -18,8 +18,8 @@ from shoal.processes.looking import Looker
 from shoal.processes.served_kinds import kinds_shown
 from shoal.processes.spider_code import others
 from shoal.processes.stats import Snapshot, describe_interval, seconds_left
-from shoal.secrecy import masked_text
 from shoal.serve.shapes import Counts, CrawlDetail, CrawlSummary, KindOfTasks, LastHost, ResultPlacesShown
+from shoal.text.secrets import masked_text
 
 LOOK_SECONDS = 1.0
 LOOKS_AT_ONCE = 8

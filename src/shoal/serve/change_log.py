@@ -7,8 +7,8 @@ import logging
 from starlette.requests import Request
 
 from shoal.logs.log_events import Events
-from shoal.secrecy import masked_text
 from shoal.serve.answers import Refusal
+from shoal.text.secrets import masked_text
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 MADE, REFUSED = "change made", "change refused"

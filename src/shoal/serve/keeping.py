@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Callable
 from functools import partial
 
-from shoal.error_text import line_of
 from shoal.errors import ServerUnreachable, ShoalError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import POINT_SECONDS
@@ -20,6 +19,7 @@ from shoal.processes.schedules.timekeeper import Timekeeper
 from shoal.serve.parts import Parts
 from shoal.serve.shapes import Alert
 from shoal.serve.sinks_seen import states_of_sinks
+from shoal.text.errors import line_of
 
 # Messages are sent meanwhile, and each sender has its own deadline.
 LOOK_SECONDS = 120.0

@@ -15,11 +15,11 @@ from shoal.processes.listener import Inbox
 from shoal.processes.opening import Places, inbox_beside
 from shoal.processes.result_places import file_of
 from shoal.processes.schedules.schedule_config import Schedule
-from shoal.secrecy import masked
 from shoal.serve.access import Access
 from shoal.serve.parts import Parts
 from shoal.serve.reach import Reached
 from shoal.serve.starting import Spiders
+from shoal.text.secrets import masked
 
 
 def parts_at(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from shoal.errors import ShoalError
-from shoal.secrecy import masked
 from shoal.serve.access import SESSION_SECONDS, Role
 from shoal.serve.answers import json_answer
 from shoal.serve.change_log import client_of
@@ -15,6 +14,7 @@ from shoal.serve.metrics import CONTENT_TYPE, metrics_text
 from shoal.serve.operations import Call
 from shoal.serve.shapes import Health, SignedIn, Status
 from shoal.serve.sinks_seen import SinkSeen, sinks_seen
+from shoal.text.secrets import masked
 from shoal.version import __version__
 
 

@@ -18,7 +18,6 @@ from shoal.processes.listener import Inbox
 from shoal.processes.opening import Places
 from shoal.processes.result_places import path_of
 from shoal.processes.schedules.schedule_config import Schedule
-from shoal.secrecy import masked
 from shoal.serve.access import Access
 from shoal.serve.answers import Refusal
 from shoal.serve.board import Board
@@ -28,6 +27,7 @@ from shoal.serve.surveyor import Surveyor
 from shoal.sink.sink_urls import SinkUrl
 from shoal.store import open_store
 from shoal.store.base import Store
+from shoal.text.secrets import masked
 
 
 @dataclass(kw_only=True)

@@ -6,12 +6,12 @@ import contextlib
 from typing import Final, NamedTuple
 
 from shoal.errors import ShoalError
-from shoal.secrecy import masked
 from shoal.serve.answers import Refusal
 from shoal.serve.parts import Parts
 from shoal.serve.reach import Reached
 from shoal.store.base import Store
 from shoal.store.outgoing import COUNTED, SinkState
+from shoal.text.secrets import masked
 
 MOST_SINKS: Final = 100
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.errors import UsageError
-from shoal.near_names import did_you_mean
 from shoal.processes.opening import Places
 from shoal.processes.schedules.schedule_config import Schedule
 from shoal.settings import (
@@ -27,6 +26,7 @@ from shoal.settings import (
     TOKEN_VARIABLE,
 )
 from shoal.spider_file import NO_ARGUMENTS
+from shoal.text.near_names import did_you_mean
 
 LOGS = "shoal-logs"
 LONGEST_LOG = 64 * 1024

@@ -16,10 +16,10 @@ from aiormq import exceptions, spec
 from aiormq.abc import AbstractChannel, AbstractConnection
 
 from shoal.errors import ServerUnreachable, UsageError
-from shoal.secrecy import without
 from shoal.sink.base import Message
 from shoal.sink.rounds import rounds_of, short_id
 from shoal.sink.sink_urls import SinkUrl
+from shoal.text.secrets import without
 
 MOST: Final = 200
 CONNECT_SECONDS: Final = 5.0

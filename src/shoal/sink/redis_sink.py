@@ -25,9 +25,9 @@ from redis.exceptions import (
 )
 
 from shoal.errors import ServerUnreachable, UsageError
-from shoal.secrecy import without
 from shoal.sink.base import Message
 from shoal.sink.sink_urls import SinkUrl
+from shoal.text.secrets import without
 
 MOST = 500
 CONNECT_SECONDS = 5.0

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 
 STDOUT = "-"
 FILE_ENDINGS = (".jsonl", ".ndjson")

@@ -14,10 +14,10 @@ import msgspec
 from pyreqwest.client import Client, ClientBuilder
 
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
-from shoal.secrecy import without
 from shoal.settings import WEBHOOK_VARIABLE
 from shoal.sink.base import Message
 from shoal.sink.sink_urls import SinkUrl
+from shoal.text.secrets import without
 
 MOST = 100
 BODY_BYTES = 1024 * 1024

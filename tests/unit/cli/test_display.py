@@ -21,7 +21,7 @@ from shoal.processes.crew import Member, Presence
 from shoal.processes.opening import Places
 from shoal.processes.result_places import ResultPlaces
 from shoal.processes.stats import Meter, Snapshot
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 
 
 def reading(*lanes: LaneStatus, **counts: Any) -> Snapshot:

@@ -16,12 +16,12 @@ from shoal.model import Crawl, Dead, Done, Pool, Task, TaskState
 from shoal.processes.crawl_record import CrawlRecord, url_rules_of
 from shoal.processes.fate_text import document
 from shoal.processes.url_fate import TASKS_SHOWN, Choice, Fate, fate_of, fates_of
-from shoal.secrecy import MASK
 from shoal.settings import Settings
 from shoal.store.base import FetchRow
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import MemoryStore, store_for_all, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.text.secrets import MASK
 from shoal.urls import key_of, named_key, spelling_names
 
 PAGE = "https://a.test/page"

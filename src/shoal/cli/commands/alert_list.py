@@ -95,7 +95,7 @@ async def _read(places: Places) -> list[Alert]:
 
 def _targets(name: str | None) -> tuple[Target, ...]:
     from shoal.errors import UsageError
-    from shoal.near_names import did_you_mean
+    from shoal.text.near_names import did_you_mean
 
     config = _config()
     names = [target.name for target in config.targets]

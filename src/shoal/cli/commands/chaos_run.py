@@ -19,8 +19,8 @@ from shoal.cli.display.numbers import count, duration
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import checked_place, json_option
 from shoal.errors import ShoalError, UsageError
-from shoal.near_names import did_you_mean
 from shoal.settings import EXITS_VARIABLE, PLACE_VARIABLES
+from shoal.text.near_names import did_you_mean
 
 if TYPE_CHECKING:
     from shoal.testing.chaos.plan import Deed

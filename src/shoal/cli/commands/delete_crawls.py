@@ -17,7 +17,7 @@ from shoal.cli.display.numbers import several, size
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_with, place_options
 from shoal.errors import ShoalError, UsageError
-from shoal.near_names import nearest
+from shoal.text.near_names import nearest
 
 if TYPE_CHECKING:
     from shoal.archive.base import Archive

@@ -11,7 +11,7 @@ import click
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import Command, archive_option, argument_option, kinds_with, setting_options, sink_option
 from shoal.errors import UsageError
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
     from shoal.deploy.deploy_plan import Plan

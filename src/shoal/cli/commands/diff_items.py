@@ -17,7 +17,7 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.options import check_exists, json_with, place_options
 from shoal.errors import UsageError
 from shoal.processes.result_places import check_store_exists
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
     from shoal.model import Crawl

@@ -20,7 +20,7 @@ from shoal.cli.options import (
 )
 from shoal.errors import UsageError
 from shoal.processes.result_places import check_store_exists
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
     from shoal.processes.opening import Places

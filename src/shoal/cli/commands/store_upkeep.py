@@ -14,7 +14,7 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_with, store_option
 from shoal.errors import UsageError
 from shoal.processes.result_places import check_store_exists
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
     from shoal.settings import Settings

@@ -12,8 +12,8 @@ from shoal.cli.display.numbers import count, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_with, store_option
 from shoal.errors import UsageError
-from shoal.near_names import did_you_mean
 from shoal.processes.result_places import check_store_exists
+from shoal.text.near_names import did_you_mean
 
 if TYPE_CHECKING:
     from shoal.store.base import Store

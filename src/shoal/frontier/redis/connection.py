@@ -12,9 +12,9 @@ from redis import exceptions
 from redis.asyncio.connection import AbstractConnection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.connection import Connection as TcpConnection
 
-from shoal.error_text import is_of_lost_line
 from shoal.frontier.redis.scripts import Script
 from shoal.frontier.steady import SteadyTimes
+from shoal.text.errors import is_of_lost_line
 
 Argument = str | bytes | int | float
 

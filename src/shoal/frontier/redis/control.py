@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from redis.exceptions import ResponseError
 
-from shoal.error_text import several
 from shoal.errors import UsageError
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.deletion import delete_crawl, keys_of
@@ -33,6 +32,7 @@ from shoal.frontier.rules.priorities import effective_weight
 from shoal.frontier.rules.unreadable import spider_in, unreadable_crawl
 from shoal.model import Crawl, CrawlState, DeadCount, DeadFilter, DeadLetter
 from shoal.setting_values import check_dedup
+from shoal.text.errors import several
 
 MAX_KEYS = 200
 

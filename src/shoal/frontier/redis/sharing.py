@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shoal.error_text import several
 from shoal.errors import UsageError
 from shoal.frontier.redis.lost_crawl import CRAWLS
 from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.model import Crawl
+from shoal.text.errors import several
 
 SHARING = "shoal:sharing"  # crawl → number of its shards; only crawls that share hosts
 

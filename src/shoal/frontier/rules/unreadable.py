@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from shoal.error_text import several
 from shoal.frontier.rules.tasks import BAD_RECORD
+from shoal.text.errors import several
 
 SPIDER_UNKNOWN: Final = "?"
 _NUMBERED = re.compile(r"(.+)-\d+")

@@ -19,10 +19,10 @@ from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from shoal.error_text import line_of, traceback_of
 from shoal.integrations.scrapy.project_pools import LOCAL, PROXIED
 from shoal.integrations.scrapy.scraper_context import keep_context
 from shoal.integrations.scrapy.visits import CURRENT, Visits
+from shoal.text.errors import line_of, traceback_of
 
 LEASED_SLOT = "shoal "
 

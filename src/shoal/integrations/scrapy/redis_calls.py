@@ -10,7 +10,7 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 
-from shoal.error_text import line_of
+from shoal.text.errors import line_of
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 5.0

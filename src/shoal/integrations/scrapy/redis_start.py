@@ -14,14 +14,14 @@ from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 
-from shoal.error_text import line_of
 from shoal.errors import ShoalError
 from shoal.integrations.scrapy.bridge import Bridge, bridge_of
 from shoal.integrations.scrapy.redis_calls import sleep, until_answered
 from shoal.integrations.scrapy.redis_settings import client_of, frontier_of
 from shoal.integrations.scrapy.start_entries import StartEntries, StartEntry
 from shoal.integrations.scrapy.stored_requests import ENTRY
-from shoal.secrecy import masked
+from shoal.text.errors import line_of
+from shoal.text.secrets import masked
 
 LOOK_SECONDS = 0.5
 SOON_SECONDS = 0.05

@@ -36,7 +36,7 @@ from shoal.integrations.scrapy.visits import CURRENT, Visit
 from shoal.integrations.scrapy.worker_thread import UNFINISHED, Reports, WorkerThread
 from shoal.processes.crawl_record import record_of
 from shoal.processes.memory import spare_existing_objects
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 
 log = logging.getLogger("shoal")
 # Where Scrapy's own filter logs, and as it does.

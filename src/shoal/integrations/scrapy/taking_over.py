@@ -9,7 +9,6 @@ from functools import partial
 import msgspec
 from scrapy import Request
 
-from shoal.error_text import several
 from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl, crawl_to_fill
@@ -24,6 +23,7 @@ from shoal.integrations.scrapy.queue_entries import (
 from shoal.integrations.scrapy.queue_source import QueueSource, SourceState
 from shoal.integrations.scrapy.stored_requests import UnfitRequest
 from shoal.model import Task
+from shoal.text.errors import several
 
 SAMPLE = 200  # waiting requests that are looked up in the filter, to tell how its fingerprints were made
 KNOWN_AT_ONCE = 4_000

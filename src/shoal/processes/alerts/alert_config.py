@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shoal.errors import SettingError
-from shoal.near_names import did_you_mean
 from shoal.setting_values import parse_duration
+from shoal.text.near_names import did_you_mean
 
 ALERTS: Final = "alerts"
 TO: Final = "to"

@@ -8,13 +8,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from shoal.error_text import several
 from shoal.exits.figures import money
 from shoal.model import Crawl, CrawlState, Point, Progress
 from shoal.processes.alerts.alert_config import AlertRules
 from shoal.processes.crew import Member, Presence
 from shoal.processes.schedules.schedule_state import Entry, ScheduleState
 from shoal.store.outgoing import COUNTED, SinkState
+from shoal.text.errors import several
 
 PARTS: Final = 5
 LEAST_ATTEMPTS: Final = 20

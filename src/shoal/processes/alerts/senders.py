@@ -19,11 +19,11 @@ from typing import Any, Final
 import msgspec
 from pyreqwest.client import ClientBuilder
 
-from shoal.error_text import line_of
 from shoal.logs.log_fields import escaped
 from shoal.processes.alerts.alert_config import Target
 from shoal.processes.alerts.alert_state import Message
-from shoal.secrecy import without
+from shoal.text.errors import line_of
+from shoal.text.secrets import without
 
 SECONDS: Final = 15.0
 COMMAND_SECONDS: Final = 30.0

@@ -14,7 +14,6 @@ from typing import Final
 
 import msgspec
 
-from shoal.error_text import line_of
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, WorkerBeat
@@ -49,6 +48,7 @@ from shoal.processes.outages import until_reachable
 from shoal.processes.result_places import path_of
 from shoal.processes.schedules.timekeeper import schedule_notes
 from shoal.store.outgoing import SinkState
+from shoal.text.errors import line_of
 
 DUTY: Final = "alerts"
 # How long a watchman that died keeps the others from its duty, at least. It is renewed while messages are sent.

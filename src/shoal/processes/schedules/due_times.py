@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import msgspec
 
 from shoal.errors import SettingError
-from shoal.near_names import did_you_mean
+from shoal.text.near_names import did_you_mean
 
 MOST_COUNTED: Final = 1000
 FIRST_WINDOW_SECONDS: Final = 60.0

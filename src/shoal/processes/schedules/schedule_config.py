@@ -11,10 +11,10 @@ from typing import Any, Final, Literal, NoReturn
 import msgspec
 
 from shoal.errors import SettingError
-from shoal.near_names import did_you_mean
 from shoal.processes.schedules.due_times import Timing, check_cron, check_timezone
 from shoal.setting_layers import resolve
 from shoal.setting_values import parse_duration
+from shoal.text.near_names import did_you_mean
 
 SCHEDULES: Final = "schedules"
 ENCODING: Final = "utf-8-sig"  # Windows editors begin a file with a byte order mark

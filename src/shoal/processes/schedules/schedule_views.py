@@ -9,13 +9,13 @@ import msgspec
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.near_names import did_you_mean
 from shoal.processes.schedules.due_times import written
 from shoal.processes.schedules.schedule_config import Missed, Overlap, Schedule
 from shoal.processes.schedules.schedule_orders import Orders, in_force, read_orders
 from shoal.processes.schedules.schedule_rules import upcoming
 from shoal.processes.schedules.schedule_state import Entry, Notes, ScheduleState
 from shoal.processes.schedules.timekeeper import schedule_notes
+from shoal.text.near_names import did_you_mean
 
 NOBODY: Final = "no `shoal serve --spiders FOLDER` is there to start runs of schedules"
 

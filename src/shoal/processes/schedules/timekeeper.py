@@ -13,7 +13,6 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from shoal.error_text import line_of
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
@@ -31,6 +30,7 @@ from shoal.processes.schedules.schedule_orders import (
 )
 from shoal.processes.schedules.schedule_rules import Sight, crawl_to_cancel, look, wants_look
 from shoal.processes.schedules.schedule_state import Entry, Notes, ScheduleState, read_notes
+from shoal.text.errors import line_of
 
 DUTY: Final = "schedules"
 # How long a coordinator that died keeps the others from its duty.

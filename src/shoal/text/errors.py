@@ -6,7 +6,7 @@ import os
 import traceback
 from collections.abc import Collection, Iterable
 
-from shoal.secrecy import without
+from shoal.text.secrets import without
 
 TRACEBACK_LINES = 30
 LONGEST_ERROR = 20_000
