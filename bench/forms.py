@@ -25,7 +25,7 @@ from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Crawl, Done, LaneUpdate, Lease, Task
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import passages_for, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules, lane_of

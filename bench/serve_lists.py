@@ -22,7 +22,7 @@ from shoal import Spider
 from shoal.frontier import open_frontier
 from shoal.model import Task
 from shoal.processes.crawl_record import Origin, describe_crawl
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.urls import UrlRules
 

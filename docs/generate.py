@@ -27,9 +27,9 @@ from shoal.policy import pace_search, politeness
 from shoal.policy.retries import FAULTS, RETRIED_STATUSES, Verdict
 from shoal.serve.openapi import document
 from shoal.serve.operation_table import OPERATIONS
-from shoal.settings import FIELDS
+from shoal.settings.table import FIELDS
+from shoal.settings.variables import VARIABLES
 from shoal.urls import REASONS
-from shoal.variables import VARIABLES
 
 FOLDER = Path(__file__).resolve().parent / "reference"
 WIDTH = 100

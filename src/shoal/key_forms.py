@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Sequence
 
-from shoal.settings import SamePage
+from shoal.settings.table import SamePage
 
 # How keys are made. A crawl keeps the rules that it began with: keys that changed under way would be fetched again.
 # 1: parameters sorted, tracking and session ids gone. 2: also one spelling of what needs no escape in a query.

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from shoal.errors import SettingError
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 REASONS = {
     "invalid_url": "it is not a URL that a browser could follow",

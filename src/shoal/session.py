@@ -16,7 +16,7 @@ from shoal.fetch.exit_config import ExitConfig
 from shoal.markup import MarkupLimits
 from shoal.model import Task
 from shoal.page import Page
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.text.secrets import visible_origin, without_secrets
 from shoal.urls import UrlRules, lane_of, origin_of
 

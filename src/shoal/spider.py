@@ -15,7 +15,7 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.logs.spider_log import SpiderLog
 from shoal.model import Render
-from shoal.setting_values import check_kind
+from shoal.settings.values import check_kind
 from shoal.text.near_names import did_you_mean
 
 if TYPE_CHECKING:

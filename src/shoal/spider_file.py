@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.settings import FIELDS
+from shoal.settings.table import FIELDS
 from shoal.spider import Spider, spider_name
 from shoal.text.near_names import nearest
 

@@ -20,7 +20,7 @@ from shoal.errors import SettingError, UsageError
 from shoal.key_forms import KEY_RULES, KeyForms
 from shoal.link_memo import WEB, Link, LinkBase, Memo, name_of, names_of
 from shoal.scope import REASONS, Facets, Limits, Scope, Shapes, fingerprint
-from shoal.settings import MIB, TRACKING_PARAMETERS, Settings
+from shoal.settings.table import MIB, TRACKING_PARAMETERS, Settings
 from shoal.text.secrets import masked_text
 
 __all__ = [

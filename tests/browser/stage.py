@@ -28,7 +28,7 @@ from shoal.model import VIA, Crawl, CrawlState, Dead, Done, ExitUse, Pool, Retry
 from shoal.processes.crawl_record import Origin, describe_crawl
 from shoal.processes.schedules.schedule_state import Notes
 from shoal.processes.schedules.timekeeper import DUTY
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store import open_store
 from shoal.store.base import FetchRow, ItemRow
 from shoal.urls import UrlRules

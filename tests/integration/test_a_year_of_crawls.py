@@ -22,7 +22,7 @@ from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.earlier_pages import earlier_crawls, learn_earlier
 from shoal.processes.folder_inbox import FolderInbox
 from shoal.processes.listener import Inbox, NoInbox
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer

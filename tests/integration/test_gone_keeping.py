@@ -17,7 +17,7 @@ from shoal.serve.gone_keeping import DUTY_SECONDS, GoneKeeping
 from shoal.serve.parts import Parts
 from shoal.serve.reach import Reached
 from shoal.serve.starting import Spiders
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store import open_store
 from shoal.store.base import PageLook, Store
 from shoal.testing.clock import FakeClock

@@ -22,7 +22,7 @@ from shoal.model import Crawl, CrawlState, DeadFilter
 from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.listener import BATCH, Listener, NoInbox, request_of
 from shoal.processes.url_lines import LONGEST_LINE
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import eventually

@@ -19,7 +19,7 @@ from shoal.model import Crawl, CrawlState, DeadFilter, Done
 from shoal.processes.beginning import discard
 from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.opening import Places
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.fakes import MemoryStore
 from shoal.testing.servers.redis_server import RedisServer

@@ -21,7 +21,7 @@ from shoal.fetch.browser.processes_below import processes_below
 from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.http import HttpFetcher
 from shoal.model import Render
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.servers.programs import find_program
 from shoal.testing.servers.proxy_servers import Microsocks, Tinyproxy
 from shoal.testing.waiting import eventually
@@ -409,7 +409,7 @@ from shoal.fetch.base import Fetch
 from shoal.fetch.browser.fetcher import BrowserFetcher
 from shoal.fetch.http import HttpFetcher
 from shoal.model import Render
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 async def main(url, program):
     settings = Settings(allow_addresses=("127.0.0.2/32",))

@@ -13,7 +13,7 @@ from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.http import HttpFetcher
 from shoal.page import Page
 from shoal.session import FetchFailed, Session
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import ScriptedFetcher, respond
 from shoal.testing.servers.programs import free_port
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply

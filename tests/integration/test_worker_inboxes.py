@@ -21,7 +21,7 @@ from shoal.processes.inbox_readers import KEPT_SECONDS, READ_SECONDS, ReaderNote
 from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, shared_results
 from shoal.processes.spider_code import NO_CODE
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.spider import Spider
 from shoal.testing.clock import FakeClock
 

@@ -16,7 +16,7 @@ from shoal.errors import UsageError
 from shoal.exits.offered import NO_EXITS, OwnExits, load_own_exits
 from shoal.integrations.scrapy.project_pools import ProjectPools, pools_of
 from shoal.integrations.scrapy.stored_requests import UnfitRequest
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.servers.proxy_servers import Tinyproxy
 from shoal.testing.waiting import wait_until
 

@@ -32,7 +32,7 @@ from shoal.integrations.scrapy.leased_exits import LeasedExits
 from shoal.integrations.scrapy.project_pools import ProjectPools, pools_of
 from shoal.integrations.scrapy.stored_requests import UnfitRequest
 from shoal.model import DIRECT, Lease, Task
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 CONFIG = ExitConfig(name="ring/a.test:3128", kind="proxy", url="http://anna:geheim@a.test:3128")
 TABLES = """

@@ -16,8 +16,8 @@ from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl
 from shoal.integrations.scrapy.guard_middleware import GuardMiddleware
 from shoal.integrations.scrapy.project_settings import wanted_of
 from shoal.integrations.scrapy.settings_of_scrapy import COUNTERPARTS, NO_EFFECT
-from shoal.settings import FIELDS
-from shoal.settings import Settings as ShoalSettings
+from shoal.settings.table import FIELDS
+from shoal.settings.table import Settings as ShoalSettings
 
 
 class Shop(scrapy.Spider):

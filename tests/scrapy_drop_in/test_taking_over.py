@@ -20,7 +20,7 @@ from shoal.integrations.scrapy.taking_over import TakenOver, TakeOver, take_over
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.processes.crawl_record import record_of
 from shoal.processes.opening import Places, store_at
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
 
 KEYS = SourceKeys(queue=QUEUE, filter=FILTER, start="pages:start_urls")

@@ -22,7 +22,7 @@ from shoal.processes.crawl_record import (
     with_priority,
 )
 from shoal.processes.opening import Places
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.spider_file import load_spider
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import item

@@ -20,7 +20,7 @@ import shoal as api
 from docs_pages import FENCE, MARK, PAGES, ROOT, blocks, name_of
 from shoal import errors
 from shoal.cli.main import COMMANDS
-from shoal.settings import FIELDS, Settings
+from shoal.settings.table import FIELDS, Settings
 from shoal.testing.sites.site import CatalogueSite
 from shoal.urls import UrlRules
 

@@ -25,8 +25,8 @@ from shoal.exits.offered import load_own_exits
 from shoal.processes.alerts.alert_config import load_alerts
 from shoal.processes.schedules.schedule_config import load_schedules
 from shoal.processes.sources import check_start
-from shoal.setting_layers import file_layer, resolve
-from shoal.settings import EXITS_VARIABLE
+from shoal.settings.layers import file_layer, resolve
+from shoal.settings.table import EXITS_VARIABLE
 
 # Languages that a test runs, reads or draws; text is what a command before it has printed.
 RUN = {"sh", "python", "toml", "yaml", "json", "sql", "text", "mermaid"}

@@ -56,8 +56,8 @@ from shoal.processes.spider_code import differences
 from shoal.processes.stats import Snapshot
 from shoal.processes.stored_pages import compiled, skip_stored, skipped_line
 from shoal.results.export import STDOUT, Wanted, check_targets, export
-from shoal.setting_values import parse_duration
-from shoal.settings import CONFIG_FILE
+from shoal.settings.table import CONFIG_FILE
+from shoal.settings.values import parse_duration
 from shoal.store.base import ItemFilter, Store
 from shoal.text.errors import several
 from shoal.text.secrets import masked

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 
 from shoal.errors import UsageError
 from shoal.processes.opening import Places
-from shoal.settings import (
+from shoal.settings.table import (
     ARCHIVE_VARIABLE,
     FRONTIER_VARIABLE,
     PIPE_VARIABLE,

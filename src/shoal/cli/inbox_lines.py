@@ -20,7 +20,7 @@ from shoal.processes.inbox_readers import read_now, read_readers
 from shoal.processes.opening import Places, inbox_at, inbox_beside
 from shoal.processes.result_places import file_of
 from shoal.processes.unread_inboxes import Unread, unread_inboxes
-from shoal.settings import INBOX_VARIABLE
+from shoal.settings.table import INBOX_VARIABLE
 from shoal.spider import Spider, spider_name
 
 if TYPE_CHECKING:

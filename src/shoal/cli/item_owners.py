@@ -15,7 +15,7 @@ from shoal.model import Crawl, Progress
 from shoal.policy.notes import ITEMS
 from shoal.processes.crawl_record import record_of
 from shoal.processes.opening import Places
-from shoal.setting_values import parse_duration
+from shoal.settings.values import parse_duration
 from shoal.store.base import ItemFilter, Store
 from shoal.text.secrets import masked
 

@@ -8,7 +8,7 @@ from shoal.processes.alerts.alert_config import AlertConfig
 from shoal.processes.deaths import Watched
 from shoal.processes.opening import Places
 from shoal.processes.spider_code import NO_CODE, SpiderCode
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.spider import Spider
 
 

@@ -187,7 +187,7 @@ def _read_environment() -> None:
     name them. What that needs is loaded only where there are such variables."""
     names = [name for name in os.environ if name.startswith("SHOAL_")]
     if names:
-        importlib.import_module("shoal.variables").check_names(os.environ)
+        importlib.import_module("shoal.settings.variables").check_names(os.environ)
     if any(name.endswith("_FILE") for name in names):
         importlib.import_module("shoal.cli.secret_files").read_secret_files(os.environ)
 

@@ -21,7 +21,7 @@ from shoal.pipes import is_pipe
 from shoal.processes.crawl_record import record_of
 from shoal.processes.opening import Places
 from shoal.processes.result_places import DEFAULT_FILE, default_store
-from shoal.settings import ARCHIVE_VARIABLE, EXITS_VARIABLE, FRONTIER_VARIABLE, STORE_VARIABLE, Settings
+from shoal.settings.table import ARCHIVE_VARIABLE, EXITS_VARIABLE, FRONTIER_VARIABLE, STORE_VARIABLE, Settings
 from shoal.text.secrets import masked
 
 # Spiders that come with shoal: their start is not in their file, so that no line made here could run them again.

@@ -13,7 +13,7 @@ import click
 from shoal.errors import UsageError
 from shoal.pipes import is_pipe
 from shoal.processes.result_places import DEFAULT_FILE, check_place, check_store_exists, file_of, named_by
-from shoal.settings import (
+from shoal.settings.table import (
     ARCHIVE_VARIABLE,
     EXITS_VARIABLE,
     FIELDS,
@@ -325,7 +325,7 @@ def kinds_with(text: str) -> Callable[[Command], Command]:
     """--kinds, passed as `kinds`: a tuple, empty where it is not given."""
 
     def parsed(_: click.Context, __: click.Parameter, given: str | None) -> tuple[str, ...]:
-        from shoal.setting_values import parse_kinds
+        from shoal.settings.values import parse_kinds
 
         return () if given is None else parse_kinds(given)
 

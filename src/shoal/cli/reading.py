@@ -22,7 +22,7 @@ from shoal.processes.joining import (
 )
 from shoal.processes.opening import Places, StoreOf, frontier_at, shared_results
 from shoal.processes.result_places import file_of
-from shoal.settings import STORE_VARIABLE
+from shoal.settings.table import STORE_VARIABLE
 from shoal.store.base import Store
 
 

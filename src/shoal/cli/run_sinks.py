@@ -14,7 +14,7 @@ from shoal.processes.outages import WAITING, until_reachable
 from shoal.processes.outlets import begin_sinks, forget_stdout, outlets_of, sinks_given
 from shoal.processes.result_places import DEFAULT_FILE
 from shoal.processes.sink_pump import SinkEnd, SinkPump, pumping, waiting_line
-from shoal.settings import STORE_VARIABLE
+from shoal.settings.table import STORE_VARIABLE
 from shoal.sink import open_sink
 from shoal.sink.sink_urls import STDOUT, SinkUrl
 from shoal.store.outgoing import Outbox

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from shoal.errors import SettingError, UsageError
-from shoal.setting_values import parse_duration, parse_size
+from shoal.settings.values import parse_duration, parse_size
 
 Command = Callable[..., Any]
 Value = TypeVar("Value", int, float)

@@ -43,7 +43,7 @@ from shoal.processes.retirement import Idleness, Leaving, Limits, Retirement
 from shoal.processes.solitude import Solitude
 from shoal.processes.states_seen import StatesSeen
 from shoal.processes.worker_parts import Shared
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.spider import Spider, spider_name
 from shoal.spider_file import load_spiders, made
 from shoal.store import STORE_CONNECTIONS

@@ -56,7 +56,14 @@ from shoal.processes.traces import Traces, wants_traces
 from shoal.processes.worker import Worker
 from shoal.processes.worker_parts import Shared, WorkerParts
 from shoal.processes.writer import rule_of
-from shoal.settings import ARCHIVE_VARIABLE, CONFIG_FILE, FRONTIER_VARIABLE, PIPE_VARIABLE, STORE_VARIABLE, Settings
+from shoal.settings.table import (
+    ARCHIVE_VARIABLE,
+    CONFIG_FILE,
+    FRONTIER_VARIABLE,
+    PIPE_VARIABLE,
+    STORE_VARIABLE,
+    Settings,
+)
 from shoal.spider import Spider
 from shoal.store.base import Store
 from shoal.urls import UrlRules

@@ -22,8 +22,8 @@ from shoal.processes.crawl_record import (
 )
 from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, Say, inbox_at
-from shoal.setting_layers import Resolved, environment_layer, file_layer, refuse_near_misses, resolve
-from shoal.settings import CONFIG_FILE, Settings
+from shoal.settings.layers import Resolved, environment_layer, file_layer, refuse_near_misses, resolve
+from shoal.settings.table import CONFIG_FILE, Settings
 from shoal.spider import Spider, own_attributes
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from shoal.errors import UsageError
 from shoal.model import BROWSER, HTTP
 from shoal.processes.spider_code import own_files
-from shoal.settings import CONFIG_FILE
+from shoal.settings.table import CONFIG_FILE
 from shoal.version import __version__
 
 # What closes after the pages in hand: connections, and the process itself.

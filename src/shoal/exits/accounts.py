@@ -17,7 +17,7 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.start_slots import wait_for_slot
 from shoal.model import VIA, Lease
 from shoal.session import Session
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.text.errors import line_of
 from shoal.urls import UrlRules, lane_of
 

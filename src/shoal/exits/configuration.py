@@ -21,7 +21,7 @@ from shoal.exits.pool_tables import ACCOUNTS, ENCODING, FOREIGN, PROXIES, Source
 from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.own_addresses import BIND
 from shoal.model import DIRECT
-from shoal.setting_values import parse_duration, parse_rate
+from shoal.settings.values import parse_duration, parse_rate
 
 MAX_EXITS: Final = 10_000
 

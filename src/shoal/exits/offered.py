@@ -21,7 +21,7 @@ from shoal.exits.regions import check_region, pool_of_region, regional_kind, tag
 from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.own_addresses import check_own
 from shoal.model import REGION, Pool
-from shoal.settings import EXITS_VARIABLE, Settings
+from shoal.settings.table import EXITS_VARIABLE, Settings
 
 MACHINE: Final = "machine"
 _COMMON_NAMES: Final = frozenset({"localhost", "(none)", ""})

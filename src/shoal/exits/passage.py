@@ -30,7 +30,7 @@ from shoal.model import DIRECT, VIA, Lease, Pool, Released, Result, Retry
 from shoal.page import TurnedAway
 from shoal.policy.retries import Verdict, judge
 from shoal.session import Session
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.text.errors import reason_of
 from shoal.text.secrets import secrets_in
 from shoal.urls import UrlRules

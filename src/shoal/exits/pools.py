@@ -12,8 +12,8 @@ from shoal.exits.configuration import PoolSpec, load_pools
 from shoal.exits.regions import pool_of_region, tagged_pools
 from shoal.model import DIRECT, Pool
 from shoal.policy.politeness import lent_interval
-from shoal.setting_values import parse_duration, parse_rate
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import parse_duration, parse_rate
 from shoal.spider import Spider, has_login
 
 NO_CAP: Final = 1_000_000

@@ -18,7 +18,7 @@ from pyreqwest.exceptions import BuilderError
 from pyreqwest.runtime import runtime_worker_threads
 
 from shoal.fetch.descriptors import idle_within, is_short, is_used_up, open_limit
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 ACCEPT: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 ACCEPT_LANGUAGE: Final = "en,*;q=0.5"

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.text.errors import several
 
 MOST_WANTED: Final = 65_536

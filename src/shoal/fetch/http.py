@@ -30,7 +30,7 @@ from shoal.fetch.relief import Relief
 from shoal.fetch.resolver import Lookup
 from shoal.fetch.routes import Route, Routes
 from shoal.model import DIRECT
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 MAX_CHUNKS: Final = 4096
 INLINE_WIRE_BYTES: Final = 256 * 1024

@@ -18,7 +18,7 @@ from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.faults import CONNECTING, causes_of, explain, lacks_a_port, one_line
 from shoal.fetch.guard import refusal
 from shoal.fetch.routes import PARTING_SECONDS, ROUTE_SECONDS, Origin, Route, Routes, parse_origin
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 # Each client takes about 9 ms to build and 0.1 MB. With more exits than this, used one after the other, every request
 # would build one.

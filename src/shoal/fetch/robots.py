@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.fetch.base import REDIRECTS, Fault, FaultKind, Fetch, Fetcher, Response, location_of
 from shoal.fetch.robots_patterns import Patterns, comparable
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 MAX_HOPS: Final = 5
 RULE_BYTES: Final = 600  # memory of a compiled rule, without its text

@@ -19,7 +19,7 @@ from shoal.fetch.faults import one_line
 from shoal.fetch.guard import refusal_unless
 from shoal.fetch.own_addresses import family_of
 from shoal.fetch.resolver import Lookup, Resolver
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 MAX_ADDRESSES: Final = 3
 ROUTE_SECONDS: Final = 60.0

@@ -18,7 +18,7 @@ from shoal.journey.intake import Found, Intake
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.redirects import hop_of
 from shoal.model import Lease, Task
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.urls import spelling_turn
 
 TURNED_AWAY: Final = frozenset({401, 403})

@@ -19,8 +19,8 @@ from shoal.journey.plain_requests import Asked, PlainRequests
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import BROWSER, DIRECT, DUPLICATE, REGION, VIA, Render, Task, Visit, random_key
 from shoal.page import Page
-from shoal.setting_values import check_kind, parse_revisit
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import check_kind, parse_revisit
 from shoal.spider import Request, handler_name
 from shoal.urls import Link, UrlRules, named_key, origin_of
 

@@ -36,7 +36,7 @@ from shoal.policy.notes import RAISED, NoteNames
 from shoal.policy.retries import Verdict, backoff, judge, plan
 from shoal.policy.revisit_times import RevisitRule
 from shoal.policy.stop_limits import SPIDER
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store.base import FetchRow, all_item_keys
 from shoal.text.errors import kind_of, line_of, reason_of, several, traceback_of
 from shoal.urls import spelling_turn

@@ -10,7 +10,7 @@ from shoal.journey.intake import Found, Intake
 from shoal.journey.sitemaps import Sitemap, modified_at, parse_sitemap, sitemaps_in_robots
 from shoal.model import Visit
 from shoal.page import Page
-from shoal.setting_values import written_revisit
+from shoal.settings.values import written_revisit
 from shoal.spider import Request
 from shoal.urls import lane_of
 

@@ -16,7 +16,7 @@ import msgspec
 from shoal.charset.declared import declared_in_xml, xml_label
 from shoal.charset.labels import charset_named
 from shoal.charset.text import is_utf8, marked_charset, text_of
-from shoal.settings import MIB
+from shoal.settings.table import MIB
 
 _MOST_BYTES = 50 * MIB
 _MOST_RATIO = 200

@@ -13,8 +13,8 @@ from shoal.model import LaneUpdate, Lease
 from shoal.policy.pace_search import LaneSearch, SearchBounds, is_searched
 from shoal.policy.politeness import LaneMood, after_response, lent_interval
 from shoal.policy.retries import Verdict
-from shoal.setting_values import parse_rate
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import parse_rate
 
 MAX_LANES: Final = 10_000
 

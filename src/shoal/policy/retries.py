@@ -13,7 +13,7 @@ import msgspec
 
 from shoal.fetch.base import REDIRECTS, Fault, FaultKind, Response
 from shoal.model import Dead, LaneUpdate, Lease, Retry
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.text.errors import several
 
 Action = Literal["handle", "redirect", "skip", "retry", "dead"]

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from shoal.model import Visit
-from shoal.setting_values import parse_revisit, parse_revisit_bounds
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import parse_revisit, parse_revisit_bounds
 
 # What a pair of visits counts after each later one: pages change their habits, and some ten pairs tell of them.
 MEMORY: Final = 0.9

@@ -9,8 +9,8 @@ from shoal.errors import UsageError
 from shoal.frontier.rules.limits import reached
 from shoal.model import Crawl, CrawlState, Limit, Progress
 from shoal.policy.notes import BYTES, ITEMS
-from shoal.setting_values import deadline_at
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import deadline_at
 
 SPIDER: Final = "spider: "  # the beginning of the reason of a crawl that its spider stopped
 DEADLINE: Final = "deadline"

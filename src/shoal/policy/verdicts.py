@@ -14,8 +14,8 @@ from shoal.frontier.rules.tasks import BAD_RECORD, SET_ASIDE, TOO_MANY_KINDS
 from shoal.model import CrawlState, Progress
 from shoal.policy.notes import RAISED, START_FAILED, START_OK
 from shoal.policy.retries import RETRIED_STATUSES
-from shoal.setting_values import parse_max_failures
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import parse_max_failures
 from shoal.text.errors import several
 
 REASONS_SHOWN: Final = 3

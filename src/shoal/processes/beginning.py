@@ -32,7 +32,7 @@ from shoal.processes.opening import Places, inbox_at, store_at
 from shoal.processes.result_places import OutOfReach, is_same, recalled
 from shoal.processes.spider_code import NO_CODE, SpiderCode
 from shoal.processes.spider_source import source_of
-from shoal.settings import CONFIG_FILE, Settings
+from shoal.settings.table import CONFIG_FILE, Settings
 from shoal.spider import Spider, spider_name
 from shoal.store.base import ItemFilter, Store
 

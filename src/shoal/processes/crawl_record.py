@@ -21,8 +21,8 @@ from shoal.processes.result_places import ResultPlaces
 from shoal.processes.sources import start_lanes, start_mark
 from shoal.processes.spider_code import NO_CODE, SpiderCode
 from shoal.processes.spider_source import SpiderSource, is_same_spider, shown_source
-from shoal.setting_values import parse_duration, parse_rate
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import parse_duration, parse_rate
 from shoal.spider import Spider, handler_names, spider_name
 from shoal.urls import UrlRules
 

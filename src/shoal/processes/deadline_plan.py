@@ -15,7 +15,7 @@ from shoal.processes.advice_words import hours, idle_words
 from shoal.processes.crawl_survey import Measured, Survey
 from shoal.processes.stats import seconds_left, with_exits
 from shoal.processes.utilisation import TARGET_SHARE, THINGS, growing
-from shoal.setting_values import MachineSize
+from shoal.settings.values import MachineSize
 from shoal.text.errors import several
 
 # Of a machine's memory so much is there for workers.

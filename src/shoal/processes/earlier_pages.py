@@ -15,8 +15,8 @@ from shoal.key_forms import KEY_RULES
 from shoal.model import Crawl
 from shoal.processes.crawl_record import is_unfinished, record_of
 from shoal.processes.outages import until_reachable
-from shoal.setting_values import parse_duration
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import parse_duration
 from shoal.text.errors import several
 
 # Settings by which the same URL has another key.

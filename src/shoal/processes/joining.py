@@ -23,7 +23,7 @@ from shoal.processes.result_places import (
     recalled,
     remember,
 )
-from shoal.settings import ARCHIVE_VARIABLE, STORE_VARIABLE
+from shoal.settings.table import ARCHIVE_VARIABLE, STORE_VARIABLE
 from shoal.text.secrets import masked
 
 MEANT = "add --other-store if both are meant"

@@ -11,8 +11,8 @@ import msgspec
 
 from shoal.model import Crawl, CrawlState
 from shoal.processes.crawl_record import CrawlRecord, record_of
-from shoal.setting_values import parse_duration
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import parse_duration
 
 ENDED: Final = (CrawlState.FINISHED, CrawlState.CANCELLED)
 

@@ -21,7 +21,7 @@ from shoal.processes.outages import until_reachable
 from shoal.processes.staying import Stayer, staying
 from shoal.processes.url_lines import LONGEST_LINE
 from shoal.scope import REASONS
-from shoal.setting_values import parse_duration, parse_revisit
+from shoal.settings.values import parse_duration, parse_revisit
 from shoal.spider import Request
 from shoal.text.secrets import masked_text
 from shoal.urls import fingerprint

@@ -18,7 +18,7 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.pipes import is_pipe
 from shoal.processes.machine import this_machine
-from shoal.settings import STORE_VARIABLE
+from shoal.settings.table import STORE_VARIABLE
 from shoal.store.postgres.address import DEFAULT_SCHEMA
 from shoal.text.secrets import masked
 

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from shoal.errors import UsageError
 from shoal.processes.memory import resident_bytes
-from shoal.setting_values import parse_duration, parse_size
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import parse_duration, parse_size
 from shoal.text.errors import several
 
 LOOK_SECONDS: Final = 1.0

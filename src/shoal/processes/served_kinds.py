@@ -8,7 +8,7 @@ from typing import NamedTuple
 from shoal.errors import UsageError
 from shoal.exits.regions import plain_kind, region_of
 from shoal.model import BROWSER, HTTP, Crawl, CrawlState, Progress, WorkerBeat
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.spider import Spider, handler_kinds
 from shoal.text.errors import several
 

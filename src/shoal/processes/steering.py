@@ -12,7 +12,7 @@ from shoal.policy.politeness import lent_interval
 from shoal.processes.crawl_record import with_priority
 from shoal.processes.lane_reasons import PACE_CHANGED
 from shoal.processes.stats import spent_budget, stopping_limit
-from shoal.setting_values import parse_rate
+from shoal.settings.values import parse_rate
 from shoal.urls import canonical, lane_of
 
 STEP = 500

@@ -16,7 +16,7 @@ from shoal.model import DIRECT, VIA, Crawl, Progress, TaskState, TaskStatus, sta
 from shoal.policy.verdicts import set_aside
 from shoal.processes.crawl_record import record_of, url_rules_of
 from shoal.processes.opening import StoreOf
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store.base import ITEMS_NAMED, FetchRow, StoredItem, some_item_keys
 from shoal.urls import REASONS, Link, canonical, named_key, spelling_names
 

@@ -17,7 +17,7 @@ from shoal.processes.crawl_record import has_store_server, record_of
 from shoal.processes.crawl_survey import LANES_READ, Measured, Survey
 from shoal.processes.crew import Member
 from shoal.processes.stats import may_start_in, pool_of, with_others
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 # From this share on a thing counts as saturated; a worker is loaded up to this share.
 SATURATED: Final = 0.8

@@ -33,7 +33,7 @@ from shoal.processes.solitude import Solitude
 from shoal.processes.turns import Turns
 from shoal.processes.worker_parts import WorkerParts
 from shoal.processes.writer import Writer, rule_of
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.text.errors import line_of, several, traceback_of
 
 T = TypeVar("T")

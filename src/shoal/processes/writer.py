@@ -18,8 +18,8 @@ from shoal.model import Dead, Done, Handed, PutReport, Result, Retry, SettleRepo
 from shoal.policy.notes import ITEMS, START_FAILED, START_OK
 from shoal.processes.outages import Outages, until_reachable
 from shoal.processes.tally import Tally
-from shoal.setting_values import parse_duration
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import parse_duration
 from shoal.store.base import ItemRule, Store
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from shoal.archive.base import Archive
 from shoal.errors import ServerUnreachable, StorageError, UsageError
 from shoal.processes.opening import archive_at
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store.base import FetchRow, LogPart, Store
 from shoal.text.errors import several
 

@@ -20,7 +20,7 @@ from shoal.page import Page
 from shoal.policy.retries import judge
 from shoal.processes.outages import until_reachable
 from shoal.results.capture_index import CaptureIndex
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.spider import Spider
 from shoal.store.base import ItemRow, ItemRule, Store
 from shoal.text.errors import line_of

@@ -10,8 +10,8 @@ from typing import Final
 
 from shoal.errors import ShoalError
 from shoal.processes.outages import until_reachable
-from shoal.setting_values import parse_duration
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import parse_duration
 from shoal.store.base import Store
 from shoal.text.errors import several
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from shoal.errors import UsageError
 from shoal.processes.opening import Places
 from shoal.processes.schedules.schedule_config import Schedule
-from shoal.settings import (
+from shoal.settings.table import (
     FIELDS,
     FRONTIER_VARIABLE,
     LOG_FORMAT_VARIABLE,

@@ -14,7 +14,7 @@ import msgspec
 from pyreqwest.client import Client, ClientBuilder
 
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
-from shoal.settings import WEBHOOK_VARIABLE
+from shoal.settings.table import WEBHOOK_VARIABLE
 from shoal.sink.base import Message
 from shoal.sink.sink_urls import SinkUrl
 from shoal.text.secrets import without

@@ -18,7 +18,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Lease, Pool, Task
 from shoal.page import Page
 from shoal.session import Session
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store.base import (
     ATTEMPTS_KEPT,
     Difference,

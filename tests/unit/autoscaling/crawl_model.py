@@ -16,7 +16,7 @@ import msgspec
 from shoal.model import HTTP, VISITS, Crawl, CrawlState, LaneStatus, Progress
 from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.result_places import RememberedPlace, ResultPlaces
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 SLOTS: Final = 32
 BATCH: Final = 256

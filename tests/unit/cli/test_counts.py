@@ -26,7 +26,7 @@ from shoal.processes.opening import Places
 from shoal.processes.result_places import ResultPlaces
 from shoal.processes.stats import Meter, Snapshot
 from shoal.processes.url_fate import Fate
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import lease_for, respond
 
 PLACES = Places(frontier="shoal.db", store="shoal.db")

@@ -15,8 +15,8 @@ from shoal.errors import UsageError
 from shoal.model import Crawl
 from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.opening import Places
-from shoal.setting_layers import resolve
-from shoal.settings import Settings
+from shoal.settings.layers import resolve
+from shoal.settings.table import Settings
 
 FILE = Places(frontier="shoal.db", store="shoal.db")
 REDIS = Places(frontier="redis://h:6380/0", store="shoal.db")

@@ -16,7 +16,7 @@ from shoal.model import Crawl, Dead, Done, Pool, Task, TaskState
 from shoal.processes.crawl_record import CrawlRecord, url_rules_of
 from shoal.processes.fate_text import document
 from shoal.processes.url_fate import TASKS_SHOWN, Choice, Fate, fate_of, fates_of
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store.base import FetchRow
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import MemoryStore, store_for_all, task_for

@@ -17,7 +17,7 @@ from shoal.journey.last_visits import LastVisits
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished, Keeping
 from shoal.model import Crawl, LaneUpdate, Lease
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import Answer, ScriptedFetcher, lease_for, passages_for, respond
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules

@@ -19,7 +19,7 @@ from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.results import Finished
 from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Pool, Retry
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import lease_for, passages_for, respond
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules, key_of

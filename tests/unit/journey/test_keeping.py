@@ -16,7 +16,7 @@ from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.results import Finished, Keeping
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store.base import all_item_keys
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, passages_for, respond
 from shoal.testing.model.memory_frontier import MemoryFrontier

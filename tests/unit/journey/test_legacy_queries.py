@@ -10,7 +10,7 @@ from shoal import Request
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
 from shoal.page import Page
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import make_page
 from shoal.urls import UrlRules
 

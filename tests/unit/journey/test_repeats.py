@@ -6,7 +6,7 @@ from shoal.fetch.base import Response
 from shoal.journey.repeats import LANE_FACTOR, PROBE_EVERY, SAMPLE_EVERY, Repeats
 from shoal.model import Task
 from shoal.page import Page
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.urls import UrlRules
 
 LIMIT = 20

@@ -16,7 +16,7 @@ from shoal.model import LaneUpdate, Lease, Task
 from shoal.policy.moods import Moods
 from shoal.policy.politeness import lent_interval
 from shoal.policy.retries import Verdict
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 LATENCY = 0.03
 FLUSH_SECONDS = 0.05

@@ -13,7 +13,7 @@ from shoal.processes.crawl_survey import LANES_READ, measured
 from shoal.processes.crew import Member, Presence
 from shoal.processes.result_places import RememberedPlace, ResultPlaces
 from shoal.processes.utilisation import NOISE, TARGET_SHARE, gain, growing, shares_of
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 
 def test_a_paced_host() -> None:

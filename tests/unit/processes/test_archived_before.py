@@ -15,7 +15,7 @@ from shoal.processes.crawl_record import Origin, describe_crawl, record_of
 from shoal.processes.opening import Places
 from shoal.processes.result_places import ResultPlaces, remember
 from shoal.processes.spider_source import source_of
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 
 class Shop(Spider):

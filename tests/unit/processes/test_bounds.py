@@ -13,7 +13,7 @@ from shoal.policy.politeness import lent_interval
 from shoal.processes.bounds import Look, bound_of
 from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.crew import crawls_beside
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 ASKED = lent_interval(1.0)
 RING = Pool(name="ring", exits=("ring/x", "ring/y"), interval=lent_interval(2.0))

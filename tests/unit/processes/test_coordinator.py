@@ -15,7 +15,7 @@ from shoal.policy.politeness import lent_interval
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.machine import this_machine
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier

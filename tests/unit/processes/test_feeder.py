@@ -16,7 +16,7 @@ from shoal.model import Crawl, CrawlState
 from shoal.processes import feeder as module
 from shoal.processes.feeder import Feeder
 from shoal.processes.sources import start_mark
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import loop_turns

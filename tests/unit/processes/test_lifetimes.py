@@ -9,7 +9,7 @@ import msgspec
 from shoal.model import Crawl, CrawlState
 from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.lifetimes import Fate, fates
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 DAY = 86_400.0
 

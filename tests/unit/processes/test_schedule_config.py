@@ -18,7 +18,7 @@ from shoal.processes.schedules.schedule_orders import (
     without_answered,
     without_schedule,
 )
-from shoal.setting_layers import file_layer
+from shoal.settings.layers import file_layer
 
 DAILY = """
 [[schedules]]

@@ -12,7 +12,7 @@ import pytest
 from shoal.model import Crawl, WorkerBeat
 from shoal.processes.crawl_record import CrawlRecord, code_known, record_of
 from shoal.processes.spider_code import MOST_FILES, NO_CODE, SpiderCode, code_of, differences, others
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.spider_file import load_spider
 
 BOOKS = "import {imported}\nfrom shoal import Spider\n\nclass Books(Spider):\n    start = 'https://a.test/'\n"

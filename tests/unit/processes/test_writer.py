@@ -16,7 +16,7 @@ from shoal.errors import ServerUnreachable, StorageError
 from shoal.journey.results import KEY_SHOWN, Finished, unstorable_item
 from shoal.model import Crawl, Done, Lease, Result, SettleReport
 from shoal.processes.writer import BATCH_BYTES, FOUND_PER_PUT, LINK_BYTES, Writer, rule_of
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store.base import FetchRow, ItemRow, ItemRule
 from shoal.testing.archive_contract import everything, raw_page
 from shoal.testing.fakes import MemoryStore, Watched, task_for

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.errors import SettingError
 from shoal.scope import REASONS, Facets, Shapes
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.urls import UrlRules, canonical, read_scope
 
 

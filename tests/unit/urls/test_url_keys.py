@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from url_strategies import rules
 
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.urls import UrlRules, fingerprint, key_of
 
 NAMES = st.sampled_from(["a", "b", "c", "page", "sort", "x.y"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.urls import UrlRules
 
 HOST = "example.com"

@@ -100,7 +100,7 @@ def _checked(options: dict[str, Any], meta: tuple[str, ...]) -> dict[str, Any]:
     from shoal.exits.regions import check_region
     from shoal.frontier.rules.constants import MAX_PRIORITY
     from shoal.processes.listener import parse_delay
-    from shoal.setting_values import check_kind
+    from shoal.settings.values import check_kind
 
     if options["kind"] is not None:
         check_kind(options["kind"], what="--kind")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shoal.processes.advice import Advice
     from shoal.processes.deadline_plan import Plan
     from shoal.processes.opening import Places
-    from shoal.setting_values import MachineSize
+    from shoal.settings.values import MachineSize
 
 MEASURED_SECONDS = 5.0
 
@@ -61,7 +61,7 @@ async def _advise(name: str | None, *, places: Places, seconds: float, deadline:
     from shoal.processes.deadline_plan import plan_for, plan_lines
     from shoal.processes.opening import inbox_at
     from shoal.processes.unread_inboxes import pushed_by_crawl
-    from shoal.setting_values import parse_duration
+    from shoal.settings.values import parse_duration
 
     limit = parse_duration(deadline) if deadline is not None else 0.0
     if deadline is not None and limit <= 0:
@@ -91,9 +91,9 @@ def _machines(crawl: Crawl) -> list[MachineSize]:
     """The sizes of machines in shoal.toml or the environment of this folder, else those that the crawl began with:
     prices change, and a crawl is not begun anew for that."""
     from shoal.processes.utilisation import settings_of
-    from shoal.setting_layers import environment_layer, file_layer, resolve
-    from shoal.setting_values import parse_machines
-    from shoal.settings import CONFIG_FILE
+    from shoal.settings.layers import environment_layer, file_layer, resolve
+    from shoal.settings.table import CONFIG_FILE
+    from shoal.settings.values import parse_machines
 
     here = resolve([file_layer(Path(CONFIG_FILE)), environment_layer()])
     is_told = here.origins["machines"] != "default"

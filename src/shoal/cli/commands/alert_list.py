@@ -109,7 +109,7 @@ def _targets(name: str | None) -> tuple[Target, ...]:
 def _config() -> AlertConfig:
     from shoal.errors import UsageError
     from shoal.processes.alerts.alert_config import load_alerts
-    from shoal.settings import CONFIG_FILE
+    from shoal.settings.table import CONFIG_FILE
 
     config = load_alerts(Path(CONFIG_FILE))
     if config is None:

@@ -66,7 +66,7 @@ def page(  # noqa: PLR0913 -- the options of the command
     Example: shoal page https://books.toscrape.com/ > page.html
     """
     from shoal.cli.loop import run
-    from shoal.settings import Settings
+    from shoal.settings.table import Settings
     from shoal.urls import UrlRules, canonical
 
     screen = Screen()

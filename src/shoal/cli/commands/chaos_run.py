@@ -19,7 +19,7 @@ from shoal.cli.display.numbers import count, duration
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import checked_place, json_option
 from shoal.errors import ShoalError, UsageError
-from shoal.settings import EXITS_VARIABLE, PLACE_VARIABLES
+from shoal.settings.table import EXITS_VARIABLE, PLACE_VARIABLES
 from shoal.text.near_names import did_you_mean
 
 if TYPE_CHECKING:

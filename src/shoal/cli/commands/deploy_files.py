@@ -15,7 +15,7 @@ from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
     from shoal.deploy.deploy_plan import Plan
-    from shoal.settings import Settings
+    from shoal.settings.table import Settings
 
 EXTRAS = ("postgres", "redis", "serve")
 # What an archive or a sink needs, by the scheme of its URL.

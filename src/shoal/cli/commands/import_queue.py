@@ -121,7 +121,7 @@ async def _take_over(
 def _wanted(name: str, places: Places, options: dict[str, Any]) -> TakeOver:
     from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl
     from shoal.integrations.scrapy.taking_over import TakeOver
-    from shoal.setting_layers import resolve
+    from shoal.settings.layers import resolve
 
     # The pace and most settings are those of the process that joins; whether keys expire is for good.
     dedup = {key: options[key] for key in ("dedup", "dedup_ttl") if options[key]}

@@ -12,7 +12,7 @@ from shoal.cli.display.numbers import duration, moment
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_option, place_options
 from shoal.cli.reading import has_frontier
-from shoal.settings import CONFIG_FILE
+from shoal.settings.table import CONFIG_FILE
 
 if TYPE_CHECKING:
     from shoal.frontier.base import Frontier

@@ -16,8 +16,8 @@ import click
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_with, log_options, pipe_option, place_options, sink_option
 from shoal.errors import UsageError
-from shoal.setting_layers import file_layer, resolve
-from shoal.settings import CONFIG_FILE, READER_VARIABLE, TOKEN_VARIABLE
+from shoal.settings.layers import file_layer, resolve
+from shoal.settings.table import CONFIG_FILE, READER_VARIABLE, TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from shoal.processes.opening import Places

@@ -10,9 +10,9 @@ import click
 
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import described, json_option, setting_options
-from shoal.settings import EXITS_VARIABLE, LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, PLACE_VARIABLES
+from shoal.settings.table import EXITS_VARIABLE, LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, PLACE_VARIABLES
+from shoal.settings.variables import VARIABLES
 from shoal.text.secrets import masked
-from shoal.variables import VARIABLES
 
 SHOWN = 3
 SHOWN_VARIABLES = PLACE_VARIABLES | {

@@ -199,7 +199,7 @@ async def _pace(host: str, rate: str, name: str | None, *, places: Places, as_js
     from shoal.cli.which import chosen_crawl
     from shoal.processes.stats import describe_interval
     from shoal.processes.steering import check_pool, lane_given, set_pace
-    from shoal.setting_values import parse_rate
+    from shoal.settings.values import parse_rate
 
     lane = lane_given(host)
     parse_rate(rate)

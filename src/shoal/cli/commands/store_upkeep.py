@@ -17,7 +17,7 @@ from shoal.processes.result_places import check_store_exists
 from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
-    from shoal.settings import Settings
+    from shoal.settings.table import Settings
     from shoal.store.base import MovedPart, Store
 
 
@@ -81,7 +81,7 @@ def tidy(store: str, *, retention: str | None, archive: str | None, versions: st
     """
     from shoal.cli.loop import run
     from shoal.crawl import settings_of
-    from shoal.setting_values import parse_duration
+    from shoal.settings.values import parse_duration
     from shoal.spider import Spider
 
     flags = {"retention": retention, "retention_archive": archive, "versions_retention": versions}
@@ -140,7 +140,7 @@ class Tidied(msgspec.Struct, frozen=True, kw_only=True):
 
     def document(self, settings: Settings) -> dict[str, Any]:
         """For scripts."""
-        from shoal.setting_values import parse_duration
+        from shoal.settings.values import parse_duration
 
         return {
             "retention_seconds": parse_duration(settings.retention),
@@ -162,7 +162,7 @@ class Tidied(msgspec.Struct, frozen=True, kw_only=True):
 async def _tidy(url: str, settings: Settings, *, screen: Screen) -> Tidied:
     from shoal.processes.opening import store_at
     from shoal.results.log_files import check_log_archive, move_log
-    from shoal.setting_values import parse_duration
+    from shoal.settings.values import parse_duration
 
     retention, archive = parse_duration(settings.retention), settings.retention_archive
     versions = parse_duration(settings.versions_retention)

@@ -10,7 +10,7 @@ from datetime import datetime
 from shoal.errors import SettingError, UsageError
 from shoal.frontier.rules.key_text import key_given as key_given
 from shoal.frontier.rules.key_text import key_shown as key_shown
-from shoal.setting_values import parse_duration
+from shoal.settings.values import parse_duration
 from shoal.text.errors import duration as duration
 from shoal.text.errors import several as several
 

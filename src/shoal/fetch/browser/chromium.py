@@ -20,7 +20,7 @@ from playwright.async_api import Browser, Playwright, async_playwright
 from shoal.fetch.browser import tied_process
 from shoal.fetch.browser.processes_below import is_running, private_bytes, renderers_below
 from shoal.fetch.faults import one_line
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 WATCH_SECONDS: Final = 0.2
 CLOSE_SECONDS: Final = 5.0

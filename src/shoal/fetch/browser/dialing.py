@@ -17,7 +17,7 @@ from shoal.fetch.own_addresses import family_of
 from shoal.fetch.proxies import ProxyRoutes, fault_of
 from shoal.fetch.resolver import Lookup
 from shoal.fetch.routes import Origin, Routes, lacks_family, parse_origin
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 HEAD_BYTES: Final = 64 * 1024
 

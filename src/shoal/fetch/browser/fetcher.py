@@ -20,7 +20,7 @@ from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.faults import one_line
 from shoal.fetch.resolver import Lookup
 from shoal.model import DIRECT
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 CLOSE_SECONDS: Final = 5.0
 MAX_SUSPECTS: Final = 1000

@@ -7,7 +7,7 @@ import shutil
 from typing import Final
 
 from shoal.errors import UsageError
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 

@@ -16,7 +16,7 @@ from shoal.fetch.browser.page_proxy import PageProxy
 from shoal.fetch.decode import too_large
 from shoal.fetch.faults import one_line
 from shoal.model import Render
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 UNTIL: Final = {"dom": "domcontentloaded", "load": "load", "quiet": "networkidle"}
 GROW_SECONDS: Final = 2.0

@@ -31,7 +31,7 @@ from shoal.frontier.rules.limits import encoded
 from shoal.frontier.rules.priorities import effective_weight
 from shoal.frontier.rules.unreadable import spider_in, unreadable_crawl
 from shoal.model import Crawl, CrawlState, DeadCount, DeadFilter, DeadLetter
-from shoal.setting_values import check_dedup
+from shoal.settings.values import check_dedup
 from shoal.text.errors import several
 
 MAX_KEYS = 200

@@ -10,7 +10,7 @@ from shoal.errors import ShoalError
 from shoal.integrations.scrapy.engine_hooks import later, wake
 from shoal.integrations.scrapy.visits import Visits
 from shoal.integrations.scrapy.worker_thread import Inflow
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 _NAME = "_shoal_bridge"
 

@@ -23,8 +23,8 @@ from shoal.processes.crawl_record import CrawlRecord, is_unfinished, next_id, re
 from shoal.processes.crew import at_work
 from shoal.processes.joining import places_of_new, places_to_join, results_of
 from shoal.processes.opening import Places
-from shoal.setting_values import parse_duration, parse_rate
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import parse_duration, parse_rate
 
 REFERENCE = "scrapy:"  # begins the reference of a spider that Scrapy runs
 

@@ -24,7 +24,7 @@ from shoal.integrations.scrapy.robots_through_exits import RobotsThroughExits
 from shoal.integrations.scrapy.visits import Visit
 from shoal.model import Dead
 from shoal.policy.retries import judge
-from shoal.settings import CONFIG_FILE
+from shoal.settings.table import CONFIG_FILE
 
 log = logging.getLogger("shoal")
 

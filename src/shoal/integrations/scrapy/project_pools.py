@@ -20,7 +20,7 @@ from shoal.exits.pools import pool_of
 from shoal.exits.regions import pool_of_region, tagged_pools
 from shoal.integrations.scrapy.stored_requests import UnfitRequest
 from shoal.model import DIRECT, REGION, Task
-from shoal.settings import CONFIG_FILE, EXITS_VARIABLE, Settings
+from shoal.settings.table import CONFIG_FILE, EXITS_VARIABLE, Settings
 from shoal.text.near_names import did_you_mean
 
 POOL, REGION_KEY = "shoal_pool", "shoal_region"  # of a request's meta

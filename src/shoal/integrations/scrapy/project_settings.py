@@ -21,9 +21,9 @@ from shoal.integrations.scrapy.settings_of_scrapy import PREFIX, check_effects, 
 from shoal.processes.opening import Places
 from shoal.processes.result_places import check_place
 from shoal.results.export import STDOUT, check_targets
-from shoal.setting_layers import resolve
-from shoal.setting_values import parse_rate
-from shoal.settings import EXITS_VARIABLE, Settings
+from shoal.settings.layers import resolve
+from shoal.settings.table import EXITS_VARIABLE, Settings
+from shoal.settings.values import parse_rate
 
 # Settings of this package, beside those that shoal has anyway.
 OWN = ("FRONTIER", "STORE", "ARCHIVE", "CRAWL", "FRESH", "ITEMS", "FEED", "EXITS")

@@ -25,7 +25,7 @@ from shoal.policy.moods import Moods
 from shoal.policy.notes import ITEMS
 from shoal.policy.retries import Verdict, backoff, judge, retry_after
 from shoal.processes.tally import Tally
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 Offer = Callable[[Visit], None]
 Put = Callable[[str, list[Task]], Awaitable[object]]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from scrapy.settings import BaseSettings, default_settings
 
 from shoal.errors import UsageError
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 PREFIX = "SHOAL_"
 PACKAGE, GUARD = "shoal.integrations.scrapy", "GuardMiddleware"

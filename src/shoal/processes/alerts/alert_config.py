@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shoal.errors import SettingError
-from shoal.setting_values import parse_duration
+from shoal.settings.values import parse_duration
 from shoal.text.near_names import did_you_mean
 
 ALERTS: Final = "alerts"

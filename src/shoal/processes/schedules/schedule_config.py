@@ -12,8 +12,8 @@ import msgspec
 
 from shoal.errors import SettingError
 from shoal.processes.schedules.due_times import Timing, check_cron, check_timezone
-from shoal.setting_layers import resolve
-from shoal.setting_values import parse_duration
+from shoal.settings.layers import resolve
+from shoal.settings.values import parse_duration
 from shoal.text.near_names import did_you_mean
 
 SCHEDULES: Final = "schedules"

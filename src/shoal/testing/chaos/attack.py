@@ -27,7 +27,7 @@ from shoal.processes.coordinator import Coordinator
 from shoal.processes.fleet import Fleet
 from shoal.processes.outages import until_reachable
 from shoal.processes.stats import Snapshot
-from shoal.settings import FRONTIER_VARIABLE
+from shoal.settings.table import FRONTIER_VARIABLE
 from shoal.spider import Spider
 from shoal.spider_file import load_spider
 from shoal.store.base import Store

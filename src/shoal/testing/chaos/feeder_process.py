@@ -16,7 +16,7 @@ from shoal.processes.crawl_record import record_of
 from shoal.processes.opening import frontier_at
 from shoal.processes.outages import until_reachable
 from shoal.processes.stats import Snapshot
-from shoal.settings import FRONTIER_VARIABLE
+from shoal.settings.table import FRONTIER_VARIABLE
 from shoal.spider_file import load_spider
 
 

@@ -13,7 +13,19 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from shoal.errors import SettingError
-from shoal.setting_values import (
+from shoal.settings.table import (
+    EXITS_VARIABLE,
+    FIELDS,
+    LOG_FORMAT_VARIABLE,
+    LOG_LEVEL_VARIABLE,
+    LOG_MARK_VARIABLE,
+    PLACE_VARIABLES,
+    READER_VARIABLE,
+    TOKEN_VARIABLE,
+    WEBHOOK_VARIABLE,
+    Settings,
+)
+from shoal.settings.values import (
     check_dedup,
     check_kind,
     check_networks,
@@ -27,18 +39,6 @@ from shoal.setting_values import (
     parse_revisit,
     parse_revisit_bounds,
     parse_size,
-)
-from shoal.settings import (
-    EXITS_VARIABLE,
-    FIELDS,
-    LOG_FORMAT_VARIABLE,
-    LOG_LEVEL_VARIABLE,
-    LOG_MARK_VARIABLE,
-    PLACE_VARIABLES,
-    READER_VARIABLE,
-    TOKEN_VARIABLE,
-    WEBHOOK_VARIABLE,
-    Settings,
 )
 from shoal.text.near_names import did_you_mean, is_slip
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from shoal.errors import UsageError
-from shoal.settings import (
+from shoal.settings.table import (
     ARCHIVE_VARIABLE,
     EXITS_VARIABLE,
     FIELDS,
