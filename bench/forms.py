@@ -28,7 +28,7 @@ from shoal.model import Crawl, Done, LaneUpdate, Lease, Task
 from shoal.settings.table import Settings
 from shoal.testing.fakes import passages_for, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls import UrlRules, lane_of
+from shoal.urls.canonical import UrlRules, lane_of
 
 SITE = "http://127.0.0.1:8000"
 ROBOTS = b"user-agent:*\ndisallow:/admin/\ndisallow:/cart\ndisallow:/*?sort=\nallow:/cart/help\ndisallow:/search\n"

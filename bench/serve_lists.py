@@ -24,7 +24,7 @@ from shoal.model import Task
 from shoal.processes.crawl_record import Origin, describe_crawl
 from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 CRAWLS, HOSTS, LETTERS = 50, 100_000, 10_000
 CRAWL = f"shop-{CRAWLS}"

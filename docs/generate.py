@@ -29,7 +29,7 @@ from shoal.serve.openapi import document
 from shoal.serve.operation_table import OPERATIONS
 from shoal.settings.table import FIELDS
 from shoal.settings.variables import VARIABLES
-from shoal.urls import REASONS
+from shoal.urls.canonical import REASONS
 
 FOLDER = Path(__file__).resolve().parent / "reference"
 WIDTH = 100

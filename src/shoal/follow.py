@@ -11,7 +11,7 @@ from shoal.element import Element, first_match
 from shoal.errors import UsageError
 from shoal.spider import Request
 from shoal.text.secrets import has_secrets, without_secrets
-from shoal.urls import origin_of
+from shoal.urls.canonical import origin_of
 
 if TYPE_CHECKING:
     from shoal.page import Page

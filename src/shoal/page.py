@@ -10,8 +10,6 @@ from xml.etree import ElementTree
 import msgspec
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser
 
-from shoal.charset.queries import with_query_in
-from shoal.charset.text import charset_of, text_of
 from shoal.css_text import refuse_url
 from shoal.element import Element, all_matches, first_match, folded
 from shoal.errors import UsageError
@@ -20,7 +18,9 @@ from shoal.follow import HREFS, Follow, listed
 from shoal.markup import MarkupLimits, check_markup
 from shoal.model import Task
 from shoal.spider import handler_name
-from shoal.urls import UrlRules, lane_of
+from shoal.urls.canonical import UrlRules, lane_of
+from shoal.urls.charset import charset_of, text_of
+from shoal.urls.queries import with_query_in
 from shoal.xml import parse_xml
 
 HEAD_BYTES = 8192

@@ -18,7 +18,7 @@ from shoal.model import Task
 from shoal.page import Page
 from shoal.settings.table import Settings
 from shoal.text.secrets import visible_origin, without_secrets
-from shoal.urls import UrlRules, lane_of, origin_of
+from shoal.urls.canonical import UrlRules, lane_of, origin_of
 
 _FORM: Final = "application/x-www-form-urlencoded"
 

@@ -31,7 +31,7 @@ from shoal.processes.schedules.timekeeper import DUTY
 from shoal.settings.table import Settings
 from shoal.store import open_store
 from shoal.store.base import FetchRow, ItemRow
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from shoal.testing.chaos.straggler import Straggler
 from shoal.testing.chaos.survey import Survey, survey
 from shoal.testing.sites.site import GraphSite
 from shoal.testing.waiting import eventually
-from shoal.urls import lane_of
+from shoal.urls.canonical import lane_of
 
 PAGES = 60
 SECONDS = 120.0

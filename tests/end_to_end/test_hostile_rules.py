@@ -27,7 +27,7 @@ from shoal.testing.fakes import store_for_all
 from shoal.testing.sites.hostile import HostileSite, answer
 from shoal.testing.sites.site import CatalogueSite
 from shoal.testing.waiting import eventually
-from shoal.urls import lane_of
+from shoal.urls.canonical import lane_of
 
 SECONDS = 120.0
 SLOTS = 4

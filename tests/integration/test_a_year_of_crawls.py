@@ -15,7 +15,6 @@ import pytest
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.key_forms import KEY_RULES
 from shoal.model import Crawl, CrawlState, Done, Point, WorkerBeat
 from shoal.processes.clearing import Clearing
 from shoal.processes.crawl_record import CrawlRecord
@@ -26,6 +25,7 @@ from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
+from shoal.urls.canonical import KEY_RULES
 
 DAY = 86_400.0
 PAGES = 40

@@ -17,7 +17,7 @@ from shoal.settings.table import Settings
 from shoal.testing.fakes import ScriptedFetcher, respond
 from shoal.testing.servers.programs import free_port
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 SETTINGS = Settings(allow_private=True, max_redirects=4)
 PASSWORD = "open sesame & co"

@@ -38,7 +38,7 @@ import asyncio, json, sys
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl, Task
 from shoal.processes.memory import resident_bytes
-from shoal.urls import key_of
+from shoal.urls.canonical import key_of
 
 async def main():
     frontier = await SqliteFrontier.open(sys.argv[1])

@@ -22,7 +22,7 @@ from shoal import errors
 from shoal.cli.main import COMMANDS
 from shoal.settings.table import FIELDS, Settings
 from shoal.testing.sites.site import CatalogueSite
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 PACKAGE = ROOT / "src" / "shoal"
 SECONDS = 120.0

@@ -66,7 +66,7 @@ from shoal.settings.table import (
 )
 from shoal.spider import Spider
 from shoal.store.base import Store
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 if TYPE_CHECKING:
     from shoal.results.replay import Replay

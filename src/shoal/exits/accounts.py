@@ -19,7 +19,7 @@ from shoal.model import VIA, Lease
 from shoal.session import Session
 from shoal.settings.table import Settings
 from shoal.text.errors import line_of
-from shoal.urls import UrlRules, lane_of
+from shoal.urls.canonical import UrlRules, lane_of
 
 MAX_SESSIONS: Final = 1024
 

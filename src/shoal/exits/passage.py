@@ -33,7 +33,7 @@ from shoal.session import Session
 from shoal.settings.table import Settings
 from shoal.text.errors import reason_of
 from shoal.text.secrets import secrets_in
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 MISSING_SECONDS: Final = 5.0
 MAX_FAILED: Final = 4096

@@ -19,7 +19,7 @@ from shoal.fetch.base import Fault, Fetch, Fetcher, Response
 from shoal.fetch.cookies import HOSTS_REMEMBERED, CookieJar, site_of
 from shoal.frontier.base import Frontier
 from shoal.model import Lease
-from shoal.urls import lane_of
+from shoal.urls.canonical import lane_of
 
 MAX_JARS: Final = 10_000
 MAX_BYTES: Final = 32 * 1024 * 1024

@@ -19,7 +19,7 @@ from shoal.journey.lane_rules import LaneRules
 from shoal.journey.redirects import hop_of
 from shoal.model import Lease, Task
 from shoal.settings.table import Settings
-from shoal.urls import spelling_turn
+from shoal.urls.canonical import spelling_turn
 
 TURNED_AWAY: Final = frozenset({401, 403})
 WALL_STATUSES: Final = REDIRECTS | TURNED_AWAY

@@ -22,7 +22,7 @@ from shoal.page import Page
 from shoal.settings.table import Settings
 from shoal.settings.values import check_kind, parse_revisit
 from shoal.spider import Request, handler_name
-from shoal.urls import Link, UrlRules, named_key, origin_of
+from shoal.urls.canonical import Link, UrlRules, named_key, origin_of
 
 SAMPLES_PER_PAGE = 3
 LOOKED_AT_PER_LINK_TAKEN = 5

@@ -39,7 +39,7 @@ from shoal.policy.stop_limits import SPIDER
 from shoal.settings.table import Settings
 from shoal.store.base import FetchRow, all_item_keys
 from shoal.text.errors import kind_of, line_of, reason_of, several, traceback_of
-from shoal.urls import spelling_turn
+from shoal.urls.canonical import spelling_turn
 
 LINKS_CHECKED_SECONDS = 0.25
 # The page is not there: its items are not, either. Other refusals say nothing of them.

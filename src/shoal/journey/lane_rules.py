@@ -15,7 +15,7 @@ from shoal.frontier.start_slots import wait_for_slot
 from shoal.model import VIA, LaneUpdate, Lease, Released, Retry
 from shoal.policy.politeness import lent_interval
 from shoal.settings.table import Settings
-from shoal.urls import lane_of, origin_of
+from shoal.urls.canonical import lane_of, origin_of
 
 LANES_KEPT = 2000
 BYTES_KEPT = 64 * 1024 * 1024

@@ -12,7 +12,7 @@ from shoal.model import Visit
 from shoal.page import Page
 from shoal.settings.values import written_revisit
 from shoal.spider import Request
-from shoal.urls import lane_of
+from shoal.urls.canonical import lane_of
 
 # The handlers of such pages, as tasks name them.
 SITEMAP = "@sitemap"

@@ -12,7 +12,7 @@ from shoal.journey.intake import Found, Intake
 from shoal.model import Task, Visit
 from shoal.spider import Request
 from shoal.text.secrets import without_secrets
-from shoal.urls import MOST_SPELLINGS, named_key, origin_of, spelling_names, spelling_turn
+from shoal.urls.canonical import MOST_SPELLINGS, named_key, origin_of, spelling_names, spelling_turn
 
 GET_AFTER: Final = frozenset({301, 302, 303})
 

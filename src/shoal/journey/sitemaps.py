@@ -13,10 +13,8 @@ from xml.parsers import expat
 
 import msgspec
 
-from shoal.charset.declared import declared_in_xml, xml_label
-from shoal.charset.labels import charset_named
-from shoal.charset.text import is_utf8, marked_charset, text_of
 from shoal.settings.table import MIB
+from shoal.urls.charset import charset_named, declared_in_xml, is_utf8, marked_charset, text_of, xml_label
 
 _MOST_BYTES = 50 * MIB
 _MOST_RATIO = 200

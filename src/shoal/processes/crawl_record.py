@@ -12,7 +12,6 @@ import msgspec
 from shoal.errors import StorageBroken, UsageError
 from shoal.exits.configuration import PoolSpec
 from shoal.exits.pools import default_pool, pool_of, usable_pools
-from shoal.key_forms import KEY_RULES
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.policy.moods import fastest_interval
 from shoal.policy.politeness import lent_interval
@@ -24,7 +23,7 @@ from shoal.processes.spider_source import SpiderSource, is_same_spider, shown_so
 from shoal.settings.table import Settings
 from shoal.settings.values import parse_duration, parse_rate
 from shoal.spider import Spider, handler_names, spider_name
-from shoal.urls import UrlRules
+from shoal.urls.canonical import KEY_RULES, UrlRules
 
 MOST_RUNS = 20
 _NUMBER = re.compile(r"-(\d+)$")

@@ -11,13 +11,13 @@ import msgspec
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.key_forms import KEY_RULES
 from shoal.model import Crawl
 from shoal.processes.crawl_record import is_unfinished, record_of
 from shoal.processes.outages import until_reachable
 from shoal.settings.table import Settings
 from shoal.settings.values import parse_duration
 from shoal.text.errors import several
+from shoal.urls.canonical import KEY_RULES
 
 # Settings by which the same URL has another key.
 OF_KEYS: Final = ("strip_parameters", "same_page")

@@ -9,9 +9,9 @@ import msgspec
 from shoal.frontier.rules.tasks import BAD_RECORD, WORKER_LOST, is_suspect
 from shoal.model import HTTP, STAGE, TaskState, TaskStatus
 from shoal.processes.url_fate import KNOWN_TTL, SKIP_KNOWN, Fate
-from shoal.scope import RAISED_BY, REASONS
 from shoal.text.errors import duration, several
 from shoal.text.secrets import MASK, masked_headers
+from shoal.urls.scope import RAISED_BY, REASONS
 
 
 def document(fate: Fate) -> dict[str, Any]:

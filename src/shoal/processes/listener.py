@@ -20,11 +20,11 @@ from shoal.processes.crawl_record import is_unfinished, with_refusals
 from shoal.processes.outages import until_reachable
 from shoal.processes.staying import Stayer, staying
 from shoal.processes.url_lines import LONGEST_LINE
-from shoal.scope import REASONS
 from shoal.settings.values import parse_duration, parse_revisit
 from shoal.spider import Request
 from shoal.text.secrets import masked_text
-from shoal.urls import fingerprint
+from shoal.urls.canonical import fingerprint
+from shoal.urls.scope import REASONS
 
 BATCH = 500
 MOST_BATCHES = 20

@@ -13,7 +13,7 @@ from shoal.processes.crawl_record import with_priority
 from shoal.processes.lane_reasons import PACE_CHANGED
 from shoal.processes.stats import spent_budget, stopping_limit
 from shoal.settings.values import parse_rate
-from shoal.urls import canonical, lane_of
+from shoal.urls.canonical import canonical, lane_of
 
 STEP = 500
 _VERBS = {CrawlState.PAUSED: "pause", CrawlState.RUNNING: "resume", CrawlState.CANCELLED: "cancel"}

@@ -18,7 +18,7 @@ from shoal.processes.crawl_record import record_of, url_rules_of
 from shoal.processes.opening import StoreOf
 from shoal.settings.table import Settings
 from shoal.store.base import ITEMS_NAMED, FetchRow, StoredItem, some_item_keys
-from shoal.urls import REASONS, Link, canonical, named_key, spelling_names
+from shoal.urls.canonical import REASONS, Link, canonical, named_key, spelling_names
 
 # Rules that depend on where and when a link was found: only their counters show that they kept out something.
 CIRCUMSTANCES = ("max_pages", "max_per_host", "max_per_shape", "facets", "equal_pages", "depth", "too_many_links")

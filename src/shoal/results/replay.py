@@ -24,7 +24,7 @@ from shoal.settings.table import Settings
 from shoal.spider import Spider
 from shoal.store.base import ItemRow, ItemRule, Store
 from shoal.text.errors import line_of
-from shoal.urls import lane_of
+from shoal.urls.canonical import lane_of
 
 READ_AT_ONCE = 16
 BATCH_ITEMS = 500

@@ -6,7 +6,6 @@ import msgspec
 from starlette.responses import Response
 
 from shoal.archive.base import Capture
-from shoal.charset.text import charset_of, text_of
 from shoal.errors import StorageError, UsageError
 from shoal.frontier.rules.key_text import key_given
 from shoal.model import Crawl
@@ -15,6 +14,7 @@ from shoal.serve.operations import Call
 from shoal.serve.paging import cursor, position
 from shoal.serve.shapes import Items, ItemShown
 from shoal.store.base import ItemFilter, StoredItem
+from shoal.urls.charset import charset_of, text_of
 
 PAGE_HEADERS = {
     "Cache-Control": "no-store",

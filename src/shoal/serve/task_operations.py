@@ -9,7 +9,6 @@ from shoal.model import Crawl, DeadCount, DeadFilter, DeadLetter
 from shoal.processes.fate_text import document
 from shoal.processes.steering import clear_dead, lane_given
 from shoal.processes.url_fate import Choice, Fate, fates_of
-from shoal.scope import REASONS
 from shoal.serve.answers import Refusal
 from shoal.serve.operations import Call
 from shoal.serve.paging import cursor, position
@@ -26,6 +25,7 @@ from shoal.serve.shapes import (
 )
 from shoal.store.base import Store
 from shoal.text.secrets import masked_text
+from shoal.urls.scope import REASONS
 
 REASONS_SHOWN = 100
 # Letters of one and the same moment that a page may begin behind.

@@ -11,7 +11,6 @@ from shoal.cli.commands.why import sentence
 from shoal.cli.display.numbers import key_given, key_shown
 from shoal.errors import UsageError
 from shoal.journey.results import request_of
-from shoal.key_forms import KEY_RULES
 from shoal.model import Crawl, Dead, Done, Pool, Task, TaskState
 from shoal.processes.crawl_record import CrawlRecord, url_rules_of
 from shoal.processes.fate_text import document
@@ -22,7 +21,7 @@ from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import MemoryStore, store_for_all, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.text.secrets import MASK
-from shoal.urls import key_of, named_key, spelling_names
+from shoal.urls.canonical import KEY_RULES, key_of, named_key, spelling_names
 
 PAGE = "https://a.test/page"
 

@@ -17,7 +17,7 @@ from shoal.journey.intake import Intake
 from shoal.journey.recent_keys import RecentKeys
 from shoal.settings.table import Settings
 from shoal.testing.fakes import make_page
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 LIMIT = 0.2
 

@@ -20,7 +20,7 @@ from shoal.model import Crawl, LaneUpdate, Lease
 from shoal.settings.table import Settings
 from shoal.testing.fakes import Answer, ScriptedFetcher, lease_for, passages_for, respond
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 URL = "https://a.test/page"
 NOW = 1_700_000_000.0

@@ -15,7 +15,7 @@ from shoal.journey.intake import Intake
 from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import respond, task_for
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 URL = "https://a.test/"
 

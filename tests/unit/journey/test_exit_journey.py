@@ -23,7 +23,7 @@ from shoal.session import Session
 from shoal.settings.table import Settings
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, respond
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 URL = "https://a.test/page"
 ROBOTS = "https://a.test/robots.txt"

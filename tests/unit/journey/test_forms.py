@@ -25,7 +25,7 @@ from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Task
 from shoal.settings.table import Settings
 from shoal.testing.fakes import make_page, respond, task_for
-from shoal.urls import UrlRules, key_of
+from shoal.urls.canonical import UrlRules, key_of
 
 HREFS = st.sampled_from(
     [

@@ -14,7 +14,7 @@ from shoal.journey.page_notes import FOLLOWED_SAID, MOST_KEYS, MOST_PAIRS
 from shoal.policy.notes import LONGEST_NAME
 from shoal.settings.table import Settings
 from shoal.testing.fakes import make_page
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 
 class Lists(Spider):

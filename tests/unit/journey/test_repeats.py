@@ -7,7 +7,7 @@ from shoal.journey.repeats import LANE_FACTOR, PROBE_EVERY, SAMPLE_EVERY, Repeat
 from shoal.model import Task
 from shoal.page import Page
 from shoal.settings.table import Settings
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 LIMIT = 20
 # The first page says something new, and only the one a few pages later is looked at again.

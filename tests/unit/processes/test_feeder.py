@@ -20,7 +20,7 @@ from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import loop_turns
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 
 def spider_with(start: Any) -> Spider:

@@ -22,7 +22,7 @@ from shoal.spider import Pages
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import Watched
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 
 def spider_from(start: Any) -> Spider:

@@ -12,7 +12,7 @@ from shoal.errors import ServerUnreachable, StorageError
 from shoal.model import Crawl, Pool, Released
 from shoal.testing.fakes import task_for
 from shoal.testing.waiting import eventually, loop_turns
-from shoal.urls import key_of
+from shoal.urls.canonical import key_of
 
 
 async def test_a_store_that_fails_while_the_worker_stops_does_not_hang_it(monkeypatch: pytest.MonkeyPatch) -> None:

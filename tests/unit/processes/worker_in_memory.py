@@ -24,7 +24,7 @@ from shoal.settings.table import Settings
 from shoal.testing.fakes import MemoryStore, ScriptedFetcher, Watched, passages_for, respond, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import eventually
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 HOST = "https://a.test"
 FAST: dict[str, Any] = {"rate": "unlimited", "obey_robots": False, "flush_seconds": 0.01, "retry_seconds": 0.01}

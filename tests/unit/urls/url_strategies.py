@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from shoal.settings.table import Settings
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 HOST = "example.com"
 BASE = "https://example.com/shop/list?page=2"

@@ -266,7 +266,7 @@ async def _batch(requests: AsyncIterator[Request | None]) -> Batch:
 def _given(urls: tuple[str, ...], file: str | None, lines: Lines) -> AsyncIterator[Request | None]:
     """The requests to add. A wrong URL on the command line and a wrong line of a file are refused before anything is
     added; a wrong URL on standard input is only counted."""
-    from shoal.urls import canonical
+    from shoal.urls.canonical import canonical
 
     named = [url if url == STDIN else canonical(url) for url in urls]
     if file is not None:
@@ -313,7 +313,7 @@ def _line(added: Added) -> str:
 
 
 def _show(added: Added, screen: Screen) -> None:
-    from shoal.scope import REASONS
+    from shoal.urls.scope import REASONS
 
     screen.line(_line(added))
     rows = [

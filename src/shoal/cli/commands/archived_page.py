@@ -67,7 +67,7 @@ def page(  # noqa: PLR0913 -- the options of the command
     """
     from shoal.cli.loop import run
     from shoal.settings.table import Settings
-    from shoal.urls import UrlRules, canonical
+    from shoal.urls.canonical import UrlRules, canonical
 
     screen = Screen()
     until = None if at is None else moment_given(at)
@@ -189,7 +189,7 @@ def _print(capture: Capture, body: bytes) -> None:
         return
     if b"\x00" in body[:BINARY_LOOK]:
         raise UsageError("the page is not text: write it to a file with -o FILE")
-    from shoal.charset.text import charset_of, text_of
+    from shoal.urls.charset import charset_of, text_of
 
     text = text_of(body, charset_of(body, capture.headers.get("content-type")))
     sys.stdout.write(shown(text) + "\n")

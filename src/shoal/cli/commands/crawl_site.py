@@ -38,7 +38,7 @@ def crawl(urls: tuple[str, ...], *, places: Places, flags: dict[str, Any], **opt
         from shoal.cli.loop import run
         from shoal.crawl import settings_of
         from shoal.generic import SitePages
-        from shoal.urls import canonical, lane_of
+        from shoal.urls.canonical import canonical, lane_of
 
         start = [canonical(url) for url in urls]
         kind = starting_at(SitePages, start, name=f"crawl-{lane_of(start[0])}")

@@ -169,7 +169,7 @@ async def _filter(which: dict[str, Any], crawl: Crawl, *, frontier: Frontier) ->
     from shoal.model import DeadFilter
     from shoal.processes.steering import lane_given
     from shoal.processes.url_fate import known_key
-    from shoal.urls import canonical
+    from shoal.urls.canonical import canonical
 
     key = None
     if which["key"] is not None:

@@ -83,7 +83,7 @@ def _job(site: SiteProcess, *, workers: int, watched: Watched | None) -> Job:
     from shoal.processes.opening import Places
     from shoal.spider import Sitemap
     from shoal.spider_file import load_spider
-    from shoal.urls import lane_of
+    from shoal.urls.canonical import lane_of
 
     start = [site.url, Sitemap(site.url, handler="book")]
     kind = starting_at(load_spider(REFERENCE), start, name="demo")

@@ -17,7 +17,7 @@ from shoal.model import CrawlState
 from shoal.policy.verdicts import Failure, code_line_in, shown_failures
 from shoal.processes.opening import Places
 from shoal.processes.sink_pump import SinkEnd
-from shoal.scope import REASONS
+from shoal.urls.scope import REASONS
 
 OUTCOMES = {
     "ok": "handled by the spider",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from shoal.frontier.rules.constants import MAX_COUNTED, MAX_PRIORITY, SUSPECT_LOSSES, TOKENS_PER_MILLISECOND
-from shoal.scope import fingerprint
+from shoal.urls.scope import fingerprint
 
 WORKER_LOST: Final = "worker lost"  # the reason of a task whose lease was lost with its worker
 BAD_RECORD: Final = "bad record"  # the reason of a dead letter whose record could not be read, but for its URL

@@ -18,7 +18,7 @@ from shoal.errors import UsageError
 from shoal.exits.regions import regional_kind
 from shoal.integrations.scrapy.fingerprints import Fingerprint, key_of
 from shoal.model import DIRECT, HTTP, VIA, Task, random_key
-from shoal.urls import canonical, lane_of
+from shoal.urls.canonical import canonical, lane_of
 
 FIELD, PAGE = "scrapy", "page"  # of a task's meta
 ENTRY = "shoal_entry"  # of a request's meta, on its way to the scheduler: which entry of Redis it was made of

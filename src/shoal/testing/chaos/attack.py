@@ -55,7 +55,7 @@ from shoal.testing.chaos.survey import Survey, survey, together
 from shoal.testing.chaos.worker_deeds import WorkerDeeds
 from shoal.testing.sites.catalogue import LinkGraph
 from shoal.testing.sites.site_process import SiteProcess, site_process
-from shoal.urls import lane_of
+from shoal.urls.canonical import lane_of
 
 LATENCY_SECONDS = 0.05
 # No page done or dead for this long: the crawl will not end by itself.

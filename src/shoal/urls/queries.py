@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import quote_from_bytes
 
-from shoal.charset.text import MULTI_BYTE, characters_of, text_of
+from shoal.urls.charset import MULTI_BYTE, characters_of, text_of
 
 _QUERIES_IN_UTF8: Final = frozenset({"utf-8", "utf-16le", "utf-16be", "replacement"})
 # What stands in a query as it is: all of ASCII but controls, space, and " # ' < >
