@@ -19,7 +19,7 @@ from shoal.crawl import intake_of, settings_of
 from shoal.processes.beginning import begin
 from shoal.processes.opening import frontier_at
 from shoal.processes.sources import feed, requests_of
-from shoal.spider_file import load_spider
+from shoal.spider.loading import load_spider
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.waiting import wait_until
 

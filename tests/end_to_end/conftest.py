@@ -24,7 +24,7 @@ from shoal.model import Progress
 from shoal.processes.beginning import begin
 from shoal.processes.opening import Places, opened
 from shoal.processes.sources import feed, requests_of
-from shoal.spider_file import load_spider
+from shoal.spider.loading import load_spider
 from shoal.testing.chaos.survey import survey
 from shoal.testing.servers.proxy_servers import Tinyproxy
 from shoal.testing.servers.redis_server import RedisServer

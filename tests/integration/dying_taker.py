@@ -20,7 +20,7 @@ from shoal.processes.folder_inbox import FolderInbox
 from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, shared_results
 from shoal.processes.spider_code import NO_CODE
-from shoal.spider import Spider
+from shoal.spider.spider import Spider
 from shoal.testing.killing import Trap
 
 TAKER_SECONDS = 0.3

@@ -18,7 +18,7 @@ from shoal.processes.looking import Looker
 from shoal.processes.opening import Places
 from shoal.processes.sources import feed, requests_of
 from shoal.processes.steering import set_priority
-from shoal.spider_file import load_spider
+from shoal.spider.loading import load_spider
 from shoal.testing.sites.site_process import site_process
 from shoal.testing.waiting import eventually
 

@@ -11,9 +11,9 @@ from shoal.errors import UsageError
 from shoal.fetch.base import FaultKind, Fetch, Response
 from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.http import HttpFetcher
-from shoal.page import Page
-from shoal.session import FetchFailed, Session
 from shoal.settings.table import Settings
+from shoal.spider.page import Page
+from shoal.spider.session import FetchFailed, Session
 from shoal.testing.fakes import ScriptedFetcher, respond
 from shoal.testing.servers.programs import free_port
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply

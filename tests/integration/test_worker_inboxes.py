@@ -22,7 +22,7 @@ from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, shared_results
 from shoal.processes.spider_code import NO_CODE
 from shoal.settings.table import Settings
-from shoal.spider import Spider
+from shoal.spider.spider import Spider
 from shoal.testing.clock import FakeClock
 
 INCOMING = os.path.abspath("incoming")

@@ -23,7 +23,7 @@ from shoal.processes.crawl_record import (
 )
 from shoal.processes.opening import Places
 from shoal.settings.table import Settings
-from shoal.spider_file import load_spider
+from shoal.spider.loading import load_spider
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import item
 from shoal.testing.fakes import MemoryStore, task_for
@@ -113,7 +113,7 @@ def test_ids_count_on_from_the_highest_number_of_the_spiders_own_crawls() -> Non
     assert spider_of("crawl-a.test-12") == "crawl-a.test"
 
 
-@pytest.mark.parametrize("reference", ["shoal.generic:SitePages", "shoal.cli.demo_spider:Shop"])
+@pytest.mark.parametrize("reference", ["shoal.spider.generic:SitePages", "shoal.cli.demo_spider:Shop"])
 def test_references_that_crawls_in_the_wild_remember_still_load(reference: str) -> None:
     """Crawls keep these texts: worker processes of a crawl that is resumed load its spider by them."""
     assert reference in (crawl_site.REFERENCE, demo.REFERENCE)

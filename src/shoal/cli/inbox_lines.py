@@ -21,7 +21,7 @@ from shoal.processes.opening import Places, inbox_at, inbox_beside
 from shoal.processes.result_places import file_of
 from shoal.processes.unread_inboxes import Unread, unread_inboxes
 from shoal.settings.table import INBOX_VARIABLE
-from shoal.spider import Spider, spider_name
+from shoal.spider.spider import Spider, spider_name
 
 if TYPE_CHECKING:
     from shoal.cli.job import Job

@@ -9,7 +9,7 @@ from shoal.processes.deaths import Watched
 from shoal.processes.opening import Places
 from shoal.processes.spider_code import NO_CODE, SpiderCode
 from shoal.settings.table import Settings
-from shoal.spider import Spider
+from shoal.spider.spider import Spider
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from shoal.processes.opening import Places, frontier_at, inbox_at
 from shoal.processes.sources import start_mark
 from shoal.processes.spider_code import differences
 from shoal.settings.table import Settings
-from shoal.spider import Spider
+from shoal.spider.spider import Spider
 from shoal.text.secrets import masked
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from shoal.processes.opening import SharedResults, waiting_for
 from shoal.processes.sources import has_start
 from shoal.processes.spider_code import SpiderCode
 from shoal.processes.staying import Stayer, staying
-from shoal.spider import Spider
-from shoal.spider_file import made
+from shoal.spider.loading import made
+from shoal.spider.spider import Spider
 from shoal.text.secrets import masked
 
 if TYPE_CHECKING:

@@ -44,8 +44,8 @@ from shoal.processes.solitude import Solitude
 from shoal.processes.states_seen import StatesSeen
 from shoal.processes.worker_parts import Shared
 from shoal.settings.table import Settings
-from shoal.spider import Spider, spider_name
-from shoal.spider_file import load_spiders, made
+from shoal.spider.loading import load_spiders, made
+from shoal.spider.spider import Spider, spider_name
 from shoal.store import STORE_CONNECTIONS
 from shoal.store.base import Store
 from shoal.text.errors import several

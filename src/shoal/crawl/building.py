@@ -64,7 +64,7 @@ from shoal.settings.table import (
     STORE_VARIABLE,
     Settings,
 )
-from shoal.spider import Spider
+from shoal.spider.spider import Spider
 from shoal.store.base import Store
 from shoal.urls.canonical import UrlRules
 

@@ -24,7 +24,7 @@ from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, Say, inbox_at
 from shoal.settings.layers import Resolved, environment_layer, file_layer, refuse_near_misses, resolve
 from shoal.settings.table import CONFIG_FILE, Settings
-from shoal.spider import Spider, own_attributes
+from shoal.spider.spider import Spider, own_attributes
 
 
 def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = Path()) -> Resolved:

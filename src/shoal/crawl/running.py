@@ -31,7 +31,7 @@ from shoal.processes.sources import reads_input
 from shoal.processes.staying import Stayer
 from shoal.processes.worker_parts import Shared
 from shoal.results.retention import Retention
-from shoal.spider import Spider
+from shoal.spider.spider import Spider
 from shoal.store.base import Store
 
 

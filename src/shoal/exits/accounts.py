@@ -16,8 +16,8 @@ from shoal.fetch.exit_config import ExitConfig, secrets_of
 from shoal.frontier.base import Frontier
 from shoal.frontier.start_slots import wait_for_slot
 from shoal.model import VIA, Lease
-from shoal.session import Session
 from shoal.settings.table import Settings
+from shoal.spider.session import Session
 from shoal.text.errors import line_of
 from shoal.urls.canonical import UrlRules, lane_of
 

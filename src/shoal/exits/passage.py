@@ -27,10 +27,10 @@ from shoal.fetch.exit_config import ExitConfig, headers_for, secrets_of
 from shoal.fetch.through import Through
 from shoal.frontier.base import Frontier
 from shoal.model import DIRECT, VIA, Lease, Pool, Released, Result, Retry
-from shoal.page import TurnedAway
 from shoal.policy.retries import Verdict, judge
-from shoal.session import Session
 from shoal.settings.table import Settings
+from shoal.spider.page import TurnedAway
+from shoal.spider.session import Session
 from shoal.text.errors import reason_of
 from shoal.text.secrets import secrets_in
 from shoal.urls.canonical import UrlRules

@@ -14,7 +14,7 @@ from shoal.model import DIRECT, Pool
 from shoal.policy.politeness import lent_interval
 from shoal.settings.table import Settings
 from shoal.settings.values import parse_duration, parse_rate
-from shoal.spider import Spider, has_login
+from shoal.spider.spider import Spider, has_login
 
 NO_CAP: Final = 1_000_000
 

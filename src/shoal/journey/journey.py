@@ -28,15 +28,15 @@ from shoal.journey.results import Finished, Keeping, Records, unstorable_item, w
 from shoal.journey.revisits import Revisits, fingerprint, is_visited
 from shoal.journey.stages import Body, Stages, handed_over, is_staged
 from shoal.journey.start_notes import StartNotes
-from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Retry, Task
-from shoal.page import Page, TurnedAway
 from shoal.policy.moods import Moods
 from shoal.policy.notes import RAISED, NoteNames
 from shoal.policy.retries import Verdict, backoff, judge, plan
 from shoal.policy.revisit_times import RevisitRule
 from shoal.policy.stop_limits import SPIDER
 from shoal.settings.table import Settings
+from shoal.spider.markup import MarkupLimits, UnfitMarkup
+from shoal.spider.page import Page, TurnedAway
 from shoal.store.base import FetchRow, all_item_keys
 from shoal.text.errors import kind_of, line_of, reason_of, several, traceback_of
 from shoal.urls.canonical import spelling_turn

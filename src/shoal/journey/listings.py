@@ -9,9 +9,9 @@ from functools import partial
 from shoal.journey.intake import Found, Intake
 from shoal.journey.sitemaps import Sitemap, modified_at, parse_sitemap, sitemaps_in_robots
 from shoal.model import Visit
-from shoal.page import Page
 from shoal.settings.values import written_revisit
-from shoal.spider import Request
+from shoal.spider.page import Page
+from shoal.spider.spider import Request
 from shoal.urls.canonical import lane_of
 
 # The handlers of such pages, as tasks name them.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shoal.journey.harvest import Harvest
-from shoal.page import Page
 from shoal.policy.notes import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY, SITEMAP, UNUSED, NoteNames, note_name
+from shoal.spider.page import Page
 
 MOST_PAIRS = 50
 MOST_SITEMAPS = 10

@@ -10,7 +10,7 @@ from shoal.exits.regions import plain_kind
 from shoal.fetch.base import Response, location_of
 from shoal.journey.intake import Found, Intake
 from shoal.model import Task, Visit
-from shoal.spider import Request
+from shoal.spider.spider import Request
 from shoal.text.secrets import without_secrets
 from shoal.urls.canonical import MOST_SPELLINGS, named_key, origin_of, spelling_names, spelling_turn
 

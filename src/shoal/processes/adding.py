@@ -15,7 +15,7 @@ from shoal.model import DUPLICATE, Crawl
 from shoal.processes.crawl_record import record_of
 from shoal.processes.listener import request_of
 from shoal.processes.url_lines import LONGEST_LINE
-from shoal.spider import Request
+from shoal.spider.spider import Request
 from shoal.text.near_names import did_you_mean
 
 BATCH = 500

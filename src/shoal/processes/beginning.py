@@ -33,7 +33,7 @@ from shoal.processes.result_places import OutOfReach, is_same, recalled
 from shoal.processes.spider_code import NO_CODE, SpiderCode
 from shoal.processes.spider_source import source_of
 from shoal.settings.table import CONFIG_FILE, Settings
-from shoal.spider import Spider, spider_name
+from shoal.spider.spider import Spider, spider_name
 from shoal.store.base import ItemFilter, Store
 
 # A page is as a rule in the newest one; more where that did not come to its end.

@@ -23,7 +23,7 @@ from shoal.processes.machine import is_running, this_machine
 from shoal.processes.outages import is_outage, until_reachable
 from shoal.processes.states_seen import StatesSeen
 from shoal.processes.stats import Snapshot
-from shoal.spider import Spider
+from shoal.spider.spider import Spider
 from shoal.store.base import Store
 
 WATCH_SECONDS = 0.4

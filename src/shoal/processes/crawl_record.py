@@ -22,7 +22,7 @@ from shoal.processes.spider_code import NO_CODE, SpiderCode
 from shoal.processes.spider_source import SpiderSource, is_same_spider, shown_source
 from shoal.settings.table import Settings
 from shoal.settings.values import parse_duration, parse_rate
-from shoal.spider import Spider, handler_names, spider_name
+from shoal.spider.spider import Spider, handler_names, spider_name
 from shoal.urls.canonical import KEY_RULES, UrlRules
 
 MOST_RUNS = 20

@@ -16,7 +16,7 @@ from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.journey.intake import Intake
 from shoal.processes.outages import until_reachable
 from shoal.processes.sources import feed, requests_of
-from shoal.spider import Spider, Stdin
+from shoal.spider.spider import Spider, Stdin
 
 REVIVER = "run again"  # the feeder of a crawl that goes on, until the run's own one begins
 RENEW_SECONDS = 0.1

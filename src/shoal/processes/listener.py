@@ -21,7 +21,7 @@ from shoal.processes.outages import until_reachable
 from shoal.processes.staying import Stayer, staying
 from shoal.processes.url_lines import LONGEST_LINE
 from shoal.settings.values import parse_duration, parse_revisit
-from shoal.spider import Request
+from shoal.spider.spider import Request
 from shoal.text.secrets import masked_text
 from shoal.urls.canonical import fingerprint
 from shoal.urls.scope import REASONS

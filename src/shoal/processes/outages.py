@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from shoal.errors import ServerUnreachable, StorageBroken, StorageError
 from shoal.exits.troubles import LONGEST_LINE, is_trouble
-from shoal.logs.log_events import Events
+from shoal.logs import Events
 
 STORAGE_PATIENCE_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 5.0

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Self
 
 from shoal.journey.results import Finished
-from shoal.logs.log_events import Events
+from shoal.logs import Events
 from shoal.model import DIRECT, Dead, Done, Handed, Lease, Released, Result, Retry
 from shoal.store.base import FetchRow
 

@@ -9,7 +9,7 @@ from shoal.errors import UsageError
 from shoal.exits.regions import plain_kind, region_of
 from shoal.model import BROWSER, HTTP, Crawl, CrawlState, Progress, WorkerBeat
 from shoal.settings.table import Settings
-from shoal.spider import Spider, handler_kinds
+from shoal.spider.spider import Spider, handler_kinds
 from shoal.text.errors import several
 
 

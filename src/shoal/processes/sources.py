@@ -19,7 +19,7 @@ from shoal.model import CrawlState, PutReport
 from shoal.policy.stop_limits import GOES_ON, SPIDER
 from shoal.processes.outages import until_reachable
 from shoal.processes.url_lines import arriving, open_lines, texts_in
-from shoal.spider import Pages, Request, Sitemap, Source, Spider, Stdin, StopCrawl, UrlFile, handler_name
+from shoal.spider.spider import Pages, Request, Sitemap, Source, Spider, Stdin, StopCrawl, UrlFile, handler_name
 from shoal.urls.canonical import canonical, lane_of
 
 BATCH = 500

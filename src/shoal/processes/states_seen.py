@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from shoal.logs.log_events import Events
+from shoal.logs import Events
 from shoal.model import CrawlState
 
 

@@ -12,7 +12,7 @@ from shoal.frontier.rules.tasks import outcome_of
 from shoal.journey.intake import Found, Intake
 from shoal.model import Crawl, DeadFilter
 from shoal.processes.outages import until_reachable
-from shoal.spider import Request
+from shoal.spider.spider import Request
 from shoal.store.base import ItemFilter, Store
 from shoal.text.errors import several
 

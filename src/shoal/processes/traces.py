@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from shoal.fetch.base import Fetch, Fetcher, Response
 from shoal.frontier.base import Frontier
 from shoal.journey.handlers import Handlers
-from shoal.logs.log_context import PAGE
-from shoal.logs.log_fields import page_fields
+from shoal.logs import PAGE, page_fields
 from shoal.model import Dead, Done, Handed, Lease, LeaseBatch, Result, Retry, SettleReport
-from shoal.page import Page
+from shoal.spider.page import Page
 from shoal.store.base import FetchRow, ItemRow, Store
 
 if TYPE_CHECKING:

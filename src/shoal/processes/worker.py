@@ -17,8 +17,7 @@ from shoal.exits.refusals import unused
 from shoal.exits.troubles import Troubles
 from shoal.frontier.start_slots import wait_for_slot
 from shoal.journey.results import Finished
-from shoal.logs.log_context import PAGE, WORK, Work
-from shoal.logs.log_events import Events
+from shoal.logs import PAGE, WORK, Events, Work
 from shoal.model import CrawlState, Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport
 from shoal.policy.stop_limits import GOES_ON, pages_per_write
 from shoal.processes.black_box import BlackBox

@@ -20,7 +20,7 @@ from shoal.processes.renewals import OpenFrontier
 from shoal.processes.retirement import Retirement
 from shoal.processes.solitude import Solitude
 from shoal.processes.tally import Tally
-from shoal.spider import Spider
+from shoal.spider.spider import Spider
 from shoal.store.base import Store
 
 

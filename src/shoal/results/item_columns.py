@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, NewType, NotRequired, Require
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.spider_file import load_module
+from shoal.spider.loading import load_module
 from shoal.store.base import ItemFilter, Store
 from shoal.store.item_views import MAX_COLUMNS, Kind
 from shoal.text.near_names import did_you_mean

@@ -15,13 +15,13 @@ from shoal.journey.handlers import Handlers
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
 from shoal.journey.results import unstorable_item
-from shoal.markup import MarkupLimits, UnfitMarkup
-from shoal.page import Page
 from shoal.policy.retries import judge
 from shoal.processes.outages import until_reachable
 from shoal.results.capture_index import CaptureIndex
 from shoal.settings.table import Settings
-from shoal.spider import Spider
+from shoal.spider.markup import MarkupLimits, UnfitMarkup
+from shoal.spider.page import Page
+from shoal.spider.spider import Spider
 from shoal.store.base import ItemRow, ItemRule, Store
 from shoal.text.errors import line_of
 from shoal.urls.canonical import lane_of

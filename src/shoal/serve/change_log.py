@@ -6,7 +6,7 @@ import logging
 
 from starlette.requests import Request
 
-from shoal.logs.log_events import Events
+from shoal.logs import Events
 from shoal.serve.answers import Refusal
 from shoal.text.secrets import masked_text
 

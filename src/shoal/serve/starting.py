@@ -25,7 +25,7 @@ from shoal.settings.table import (
     STORE_VARIABLE,
     TOKEN_VARIABLE,
 )
-from shoal.spider_file import NO_ARGUMENTS
+from shoal.spider.loading import NO_ARGUMENTS
 from shoal.text.near_names import did_you_mean
 
 LOGS = "shoal-logs"

@@ -17,8 +17,8 @@ from shoal.processes.listener import request_of
 from shoal.serve.answers import Refusal, json_answer, refusal_of
 from shoal.serve.operations import Call
 from shoal.serve.shapes import AddedUrls
-from shoal.spider import Request as Wanted
-from shoal.spider import handler_name
+from shoal.spider.spider import Request as Wanted
+from shoal.spider.spider import handler_name
 
 TEXT, LINES = "text/plain", "application/x-ndjson"
 MOST_LINE = 64 * 1024

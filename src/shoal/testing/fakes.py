@@ -16,9 +16,9 @@ from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
 from shoal.fetch.exit_config import ExitConfig
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Lease, Pool, Task
-from shoal.page import Page
-from shoal.session import Session
 from shoal.settings.table import Settings
+from shoal.spider.page import Page
+from shoal.spider.session import Session
 from shoal.store.base import (
     ATTEMPTS_KEPT,
     Difference,

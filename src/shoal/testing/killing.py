@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from shoal.crawl import worker_for
 from shoal.processes.opening import Places, archive_of, opened
-from shoal.spider_file import load_spider
+from shoal.spider.loading import load_spider
 
 # Before and after each call that leaves the process: (part, verb, killed before the call?).
 STEPS: Final = {

@@ -11,7 +11,7 @@ from shoal.exits.offered import NO_EXITS, Offered, load_own_exits, own_exits
 from shoal.exits.pools import default_pool
 from shoal.model import Pool
 from shoal.settings.table import Settings
-from shoal.spider import Spider
+from shoal.spider.spider import Spider
 
 SECRET = "s3cret"
 FULL = """

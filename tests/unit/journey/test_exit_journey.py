@@ -19,8 +19,8 @@ from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.results import Finished
 from shoal.model import DIRECT, Crawl, Dead, Done, ExitUse, Lease, Pool, Released, Retry
-from shoal.session import Session
 from shoal.settings.table import Settings
+from shoal.spider.session import Session
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, respond
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls.canonical import UrlRules

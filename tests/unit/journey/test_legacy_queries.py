@@ -9,8 +9,8 @@ import pytest
 from shoal import Request
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
-from shoal.page import Page
 from shoal.settings.table import Settings
+from shoal.spider.page import Page
 from shoal.testing.fakes import make_page
 from shoal.urls.canonical import UrlRules
 

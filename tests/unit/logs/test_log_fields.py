@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from shoal.logs.log_context import PAGE, WORK, Work
-from shoal.logs.log_fields import EVENTS, FIELDS, SPIDERS, as_json, as_text, fields_of, message_fields
+from shoal.logs import EVENTS, FIELDS, PAGE, SPIDERS, WORK, Work, as_json, as_text, fields_of, message_fields
 from shoal.model import Lease
 from shoal.testing.fakes import task_for
 from shoal.text.secrets import masked_page_url

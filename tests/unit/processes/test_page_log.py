@@ -11,8 +11,7 @@ from worker_in_memory import HOST, Bench
 
 from shoal import Page
 from shoal.journey.results import Finished
-from shoal.logs.log_events import Events
-from shoal.logs.log_fields import EVENTS, FIELDS, SAID, fields_of
+from shoal.logs import EVENTS, FIELDS, SAID, Events, fields_of
 from shoal.model import CrawlState, Done, Lease
 from shoal.processes.outages import Outage
 from shoal.processes.page_log import PageLog

@@ -18,7 +18,7 @@ from shoal.model import Crawl
 from shoal.processes.sources import check_start, feed, requests_of, start_lanes, start_mark
 from shoal.processes.url_lines import LONGEST_LINE
 from shoal.settings.table import Settings
-from shoal.spider import Pages
+from shoal.spider.spider import Pages
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import Watched
 from shoal.testing.model.memory_frontier import MemoryFrontier

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shoal.model import Crawl
     from shoal.processes.adding import Added, Lines
     from shoal.processes.opening import Places
-    from shoal.spider import Request
+    from shoal.spider.spider import Request
 
 STDIN = "-"
 FAILED = 1

@@ -11,9 +11,9 @@ from shoal.cli.options import exits_option, json_option, log_options, place_opti
 if TYPE_CHECKING:
     from shoal.processes.deaths import Watched
     from shoal.processes.opening import Places
-    from shoal.spider import Spider
+    from shoal.spider.spider import Spider
 
-REFERENCE = "shoal.generic:SitePages"
+REFERENCE = "shoal.spider.generic:SitePages"
 
 
 @click.command(short_help="No code: title, text, links and status of every page in scope.")
@@ -37,7 +37,7 @@ def crawl(urls: tuple[str, ...], *, places: Places, flags: dict[str, Any], **opt
         from shoal.cli.job import Job
         from shoal.cli.loop import run
         from shoal.crawl import settings_of
-        from shoal.generic import SitePages
+        from shoal.spider.generic import SitePages
         from shoal.urls.canonical import canonical, lane_of
 
         start = [canonical(url) for url in urls]

@@ -81,8 +81,8 @@ def _job(site: SiteProcess, *, workers: int, watched: Watched | None) -> Job:
     from shoal.cli.job import Job
     from shoal.crawl import settings_of
     from shoal.processes.opening import Places
-    from shoal.spider import Sitemap
-    from shoal.spider_file import load_spider
+    from shoal.spider.loading import load_spider
+    from shoal.spider.spider import Sitemap
     from shoal.urls.canonical import lane_of
 
     start = [site.url, Sitemap(site.url, handler="book")]

@@ -127,8 +127,8 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
     from shoal.crawl import settings_of
     from shoal.deploy.deploy_plan import Plan, kinds_of_run, kinds_of_workers, label_of, worker_groups
     from shoal.processes.served_kinds import kinds_of
-    from shoal.spider import spider_name
-    from shoal.spider_file import load_spider, made
+    from shoal.spider.loading import load_spider, made
+    from shoal.spider.spider import spider_name
 
     if "proxies" in flags:
         raise UsageError(

@@ -60,8 +60,8 @@ async def _replay(
     from shoal.processes.crawl_record import spider_of
     from shoal.processes.opening import archive_at, store_at
     from shoal.results.export import Wanted, check_target, export
-    from shoal.spider import spider_name
-    from shoal.spider_file import load_spider, made
+    from shoal.spider.loading import load_spider, made
+    from shoal.spider.spider import spider_name
     from shoal.store.base import ItemFilter
 
     kind, output = load_spider(reference), options["output"]

@@ -59,7 +59,7 @@ def run(
         from shoal.cli.next_commands import run_line
         from shoal.crawl import settings_of
         from shoal.processes.spider_code import code_of
-        from shoal.spider_file import load_spider, made
+        from shoal.spider.loading import load_spider, made
 
         kind = load_spider(spider)
         code = code_of(spider)

@@ -37,8 +37,8 @@ def settings(spider: str | None, *, flags: dict[str, Any], as_json: bool) -> Non
     import msgspec
 
     from shoal.crawl import settings_of
-    from shoal.spider import Spider
-    from shoal.spider_file import load_spider
+    from shoal.spider.loading import load_spider
+    from shoal.spider.spider import Spider
 
     resolved = settings_of(load_spider(spider) if spider else Spider, flags)
     values = {name: _without_secrets(value) for name, value in msgspec.structs.asdict(resolved.values).items()}

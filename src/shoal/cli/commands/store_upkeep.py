@@ -82,7 +82,7 @@ def tidy(store: str, *, retention: str | None, archive: str | None, versions: st
     from shoal.cli.loop import run
     from shoal.crawl import settings_of
     from shoal.settings.values import parse_duration
-    from shoal.spider import Spider
+    from shoal.spider.spider import Spider
 
     flags = {"retention": retention, "retention_archive": archive, "versions_retention": versions}
     settings = settings_of(Spider, {name: value for name, value in flags.items() if value is not None}).values

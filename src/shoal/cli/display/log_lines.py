@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TextIO
 
-from shoal.logs.log_fields import EVENTS, FIELDS, SAID, SPIDERS, as_json, as_text, fields_of, message_fields
+from shoal.logs import EVENTS, FIELDS, SAID, SPIDERS, as_json, as_text, fields_of, message_fields
 from shoal.settings.table import LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, LOG_MARK_VARIABLE
 
 LogFormat = Literal["text", "json"]

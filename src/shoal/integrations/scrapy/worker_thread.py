@@ -36,7 +36,7 @@ from shoal.processes.tally import Tally
 from shoal.processes.worker import Worker
 from shoal.processes.worker_parts import WorkerParts
 from shoal.results.export import Wanted, export
-from shoal.spider import Spider
+from shoal.spider.spider import Spider
 from shoal.store.base import ItemFilter, ItemRow, Store
 
 TAKEN_IN_AT_ONCE = 500

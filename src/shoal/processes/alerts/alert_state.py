@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from shoal.logs.log_fields import escaped, time_of
+from shoal.logs import escaped, time_of
 from shoal.processes.alerts.alert_config import Target
 from shoal.processes.alerts.alert_rules import Finding
 

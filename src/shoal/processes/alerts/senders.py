@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 from pyreqwest.client import ClientBuilder
 
-from shoal.logs.log_fields import escaped
+from shoal.logs import escaped
 from shoal.processes.alerts.alert_config import Target
 from shoal.processes.alerts.alert_state import Message
 from shoal.text.errors import line_of

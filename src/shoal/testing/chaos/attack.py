@@ -28,8 +28,8 @@ from shoal.processes.fleet import Fleet
 from shoal.processes.outages import until_reachable
 from shoal.processes.stats import Snapshot
 from shoal.settings.table import FRONTIER_VARIABLE
-from shoal.spider import Spider
-from shoal.spider_file import load_spider
+from shoal.spider.loading import load_spider
+from shoal.spider.spider import Spider
 from shoal.store.base import Store
 from shoal.testing.chaos.bad_pages import Harm, reasons_for
 from shoal.testing.chaos.diary import POLL_SECONDS, Diary, Say

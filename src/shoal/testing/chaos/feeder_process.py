@@ -17,7 +17,7 @@ from shoal.processes.opening import frontier_at
 from shoal.processes.outages import until_reachable
 from shoal.processes.stats import Snapshot
 from shoal.settings.table import FRONTIER_VARIABLE
-from shoal.spider_file import load_spider
+from shoal.spider.loading import load_spider
 
 
 async def feed(crawl_id: str) -> None:

@@ -12,7 +12,7 @@ from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import Crawl
 from shoal.processes.outages import until_reachable
 from shoal.processes.sources import feed
-from shoal.spider import Request
+from shoal.spider.spider import Request
 from shoal.testing.chaos.diary import unsaid
 
 RESERVE = "reserve"

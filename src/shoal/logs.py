@@ -1,4 +1,9 @@
-"""Log lines: the fields of a record without secrets, as one JSON object or as one line of text. Pure functions."""
+"""Log lines: the fields of a record without secrets, as one JSON object or as one line of text. Pure functions.
+
+What the code that runs now works on: its worker, and the page in hand. Log lines and traces are told apart by it.
+
+Events of a crawl for logs: what happened to a page, a worker, a server. Each is one line.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,50 @@ import logging
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from shoal.logs.log_context import PAGE, WORK
 from shoal.model import Lease
 from shoal.text.errors import traceback_of
 from shoal.text.secrets import masked_page_url, secrets_in, without
+
+
+class Work(NamedTuple):
+    """A worker and its crawl."""
+
+    crawl: str
+    worker: str
+
+
+# Set once per worker: the tasks of its pages inherit it, and so do threads and tasks that a handler starts.
+WORK: Final[ContextVar[Work | None]] = ContextVar("shoal_work", default=None)
+# Set once per page, to the lease itself: nothing is built for pages of which nothing is logged.
+PAGE: Final[ContextVar[Lease | None]] = ContextVar("shoal_page", default=None)
+
+
+class Events:
+    """Tells the events of one worker or one crawl, where somebody wants them: the logger has a level then."""
+
+    def __init__(self, *, crawl: str = "", worker: str = "") -> None:
+        self._who = {"crawl": crawl, "worker": worker}
+        self._logger = logging.getLogger(EVENTS)
+
+    def is_on(self, level: int) -> bool:
+        """Whether events of this level are logged. Asked once, where an event would cost every page something."""
+        return self._logger.level != logging.NOTSET and self._logger.isEnabledFor(level)
+
+    def tell(self, level: int, event: str, lease: Lease | None = None, **fields: Any) -> None:
+        """Log one event. A field that is empty is left out."""
+        if self.is_on(level):
+            told = {**self._who, **page_fields(lease), **fields}
+            self._logger.log(level, event, extra={FIELDS: told})
+
+    def tell_said(self, level: int, event: str, **fields: Any) -> None:
+        """Log one event of which people are told in a line of its own: a log for people leaves it out."""
+        self.tell(level, event, None, **{SAID: True, **fields})
+
 
 EVENTS: Final = "shoal.events"
 SPIDERS: Final = "shoal.spider"

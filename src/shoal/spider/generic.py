@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shoal.page import Page
-from shoal.spider import Item, Spider
+from shoal.spider.page import Page
+from shoal.spider.spider import Item, Spider
 
 LINKS_LISTED = 10_000
 

@@ -6,15 +6,14 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-from shoal.css_text import href_given, may_be_href
-from shoal.element import Element, first_match
 from shoal.errors import UsageError
-from shoal.spider import Request
+from shoal.spider.element import Element, first_match, href_given, may_be_href
+from shoal.spider.spider import Request
 from shoal.text.secrets import has_secrets, without_secrets
 from shoal.urls.canonical import origin_of
 
 if TYPE_CHECKING:
-    from shoal.page import Page
+    from shoal.spider.page import Page
 
 HREFS = "url=…"  # stands for a `follow` of hrefs and elements where its selector would
 _ONLY_TEXT = frozenset({str})

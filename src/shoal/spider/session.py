@@ -13,10 +13,10 @@ from shoal.errors import UsageError
 from shoal.fetch.base import REDIRECTS, Fault, Fetch, Fetcher, Response, location_of
 from shoal.fetch.cookies import CookieJar, site_of
 from shoal.fetch.exit_config import ExitConfig
-from shoal.markup import MarkupLimits
 from shoal.model import Task
-from shoal.page import Page
 from shoal.settings.table import Settings
+from shoal.spider.markup import MarkupLimits
+from shoal.spider.page import Page
 from shoal.text.secrets import visible_origin, without_secrets
 from shoal.urls.canonical import UrlRules, lane_of, origin_of
 

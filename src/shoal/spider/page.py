@@ -10,18 +10,16 @@ from xml.etree import ElementTree
 import msgspec
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser
 
-from shoal.css_text import refuse_url
-from shoal.element import Element, all_matches, first_match, folded
 from shoal.errors import UsageError
 from shoal.fetch.base import Response
-from shoal.follow import HREFS, Follow, listed
-from shoal.markup import MarkupLimits, check_markup
 from shoal.model import Task
-from shoal.spider import handler_name
+from shoal.spider.element import Element, all_matches, first_match, folded, refuse_url
+from shoal.spider.follow import HREFS, Follow, listed
+from shoal.spider.markup import MarkupLimits, check_markup, parse_xml
+from shoal.spider.spider import handler_name
 from shoal.urls.canonical import UrlRules, lane_of
 from shoal.urls.charset import charset_of, text_of
 from shoal.urls.queries import with_query_in
-from shoal.xml import parse_xml
 
 HEAD_BYTES = 8192
 LONGEST_REASON = 500

@@ -1,26 +1,41 @@
-"""What users write: a spider, the requests and items it yields, and the sources it starts from."""
+"""What users write: a spider, the requests and items it yields, and the sources it starts from.
+
+The log of a spider: a standard logger. Each of its lines has the crawl, the worker and the page that is handled.
+"""
 
 from __future__ import annotations
 
 import ast
 import functools
 import inspect
+import logging
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.logs.spider_log import SpiderLog
+from shoal.logs import SPIDERS
 from shoal.model import Render
 from shoal.settings.values import check_kind
 from shoal.text.near_names import did_you_mean
 
 if TYPE_CHECKING:
-    from shoal.page import Page
-    from shoal.session import Session
+    from shoal.spider.page import Page
+    from shoal.spider.session import Session
+
+
+class SpiderLog(logging.LoggerAdapter[logging.Logger]):
+    """What `self.log` is. Fields that are given as `extra` stand on the line, too."""
+
+    def __init__(self, spider: str) -> None:
+        super().__init__(logging.getLogger(f"{SPIDERS}.{spider}"), {})
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """The line as it is: the page is added where lines are written, in the same context."""
+        return msg, kwargs
 
 
 class Request(msgspec.Struct):

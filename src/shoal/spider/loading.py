@@ -17,7 +17,7 @@ import msgspec
 
 from shoal.errors import UsageError
 from shoal.settings.table import FIELDS
-from shoal.spider import Spider, spider_name
+from shoal.spider.spider import Spider, spider_name
 from shoal.text.near_names import nearest
 
 NO_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType({})
