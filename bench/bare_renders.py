@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from playwright.async_api import Browser, async_playwright
 
-from shoal.fetch.browser.installed import check_browser
+from shoal.browser.installed import check_browser
 from shoal.settings.table import Settings
 
 

@@ -15,10 +15,10 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from shoal.browser.chromium import processes_below
+from shoal.browser.fetcher import BrowserFetcher
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
-from shoal.fetch.browser.fetcher import BrowserFetcher
-from shoal.fetch.browser.processes_below import processes_below
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.fetch.http import HttpFetcher
 from shoal.model import Render
 from shoal.settings.table import Settings
@@ -406,7 +406,7 @@ def _processes(name: bytes) -> list[int]:
 RENDERS = """
 import asyncio, sys
 from shoal.fetch.base import Fetch
-from shoal.fetch.browser.fetcher import BrowserFetcher
+from shoal.browser.fetcher import BrowserFetcher
 from shoal.fetch.http import HttpFetcher
 from shoal.model import Render
 from shoal.settings.table import Settings

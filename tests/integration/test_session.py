@@ -9,7 +9,7 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.fetch.base import FaultKind, Fetch, Response
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.fetch.http import HttpFetcher
 from shoal.settings.table import Settings
 from shoal.spider.page import Page

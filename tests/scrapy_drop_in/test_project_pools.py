@@ -26,7 +26,7 @@ from twisted.web.client import ResponseNeverReceived
 from shoal.errors import UsageError
 from shoal.exits.troubles import Troubles
 from shoal.fetch.base import FaultKind
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.integrations.scrapy.downloaded import proxied_fault
 from shoal.integrations.scrapy.leased_exits import LeasedExits
 from shoal.integrations.scrapy.project_pools import ProjectPools, pools_of

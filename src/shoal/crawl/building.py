@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from shoal.archive.base import Archive
+from shoal.browser.installed import check_browser
 from shoal.crawl.intakes import intake_of
 from shoal.exits.configuration import exits_by_name, load_pools
 from shoal.exits.offered import own_exits
 from shoal.exits.passage import Passages
 from shoal.exits.troubles import Troubles
 from shoal.fetch.base import Fetcher
-from shoal.fetch.browser.installed import check_browser
 from shoal.fetch.descriptors import within_limit
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.fetch.http import HttpFetcher
 from shoal.frontier.base import Frontier
 from shoal.journey.alarm import Witness
@@ -154,7 +154,7 @@ async def _fetcher_of(settings: Settings, exits: Mapping[str, ExitConfig], *, ki
     if BROWSER not in kinds:
         return plain
     program = check_browser(settings)
-    from shoal.fetch.browser.fetcher import BrowserFetcher
+    from shoal.browser.fetcher import BrowserFetcher
 
     fetcher = BrowserFetcher(plain, program=program, settings=settings, exits=exits)
     await fetcher.warm()

@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.exits.refusals import ExitRefusal
 from shoal.fetch.base import Fetch, Fetcher, Response
-from shoal.fetch.exit_config import ExitConfig, secrets_of
+from shoal.fetch.exits import ExitConfig, secrets_of
 from shoal.frontier.base import Frontier
 from shoal.frontier.start_slots import wait_for_slot
 from shoal.model import VIA, Lease

@@ -18,8 +18,8 @@ from shoal.errors import SettingError
 from shoal.exits.exit_urls import exits_in
 from shoal.exits.logins import accounts_in
 from shoal.exits.pool_tables import ACCOUNTS, ENCODING, FOREIGN, PROXIES, Source, read_toml, reason_of
-from shoal.fetch.exit_config import ExitConfig
-from shoal.fetch.own_addresses import BIND
+from shoal.fetch.addresses import BIND
+from shoal.fetch.exits import ExitConfig
 from shoal.model import DIRECT
 from shoal.settings.values import parse_duration, parse_rate
 

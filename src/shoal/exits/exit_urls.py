@@ -8,8 +8,8 @@ from typing import Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from shoal.exits.pool_tables import Source, Table
-from shoal.fetch.exit_config import TARGET, ExitConfig
-from shoal.fetch.own_addresses import BIND, parse_address
+from shoal.fetch.addresses import BIND, parse_address
+from shoal.fetch.exits import TARGET, ExitConfig
 
 PROXY_SCHEMES: Final = ("http", "https", "socks5", "socks5h")
 

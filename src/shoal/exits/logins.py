@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.exits.exit_urls import parse_proxy
 from shoal.exits.pool_tables import Login, Source, Table
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 
 _LOGIN_NAME: Final = re.compile(r"[^\s/]{1,100}")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")

@@ -18,8 +18,8 @@ from shoal.exits.machines import name_on
 from shoal.exits.pool_tables import ACCOUNTS, EXITS, PROXIES, read_toml
 from shoal.exits.pools import pool_of
 from shoal.exits.regions import check_region, pool_of_region, regional_kind, tagged_pools
-from shoal.fetch.exit_config import ExitConfig
-from shoal.fetch.own_addresses import check_own
+from shoal.fetch.addresses import check_own
+from shoal.fetch.exits import ExitConfig
 from shoal.model import REGION, Pool
 from shoal.settings.table import EXITS_VARIABLE, Settings
 

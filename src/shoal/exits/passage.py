@@ -23,8 +23,7 @@ from shoal.exits.refusals import (
 from shoal.exits.site_cookies import SiteCookies, Visit
 from shoal.exits.troubles import KEY_UNSENT, Troubles, trouble_of, trouble_of_family, trouble_of_unsent
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
-from shoal.fetch.exit_config import ExitConfig, headers_for, secrets_of
-from shoal.fetch.through import Through
+from shoal.fetch.exits import ExitConfig, Through, headers_for, secrets_of
 from shoal.frontier.base import Frontier
 from shoal.model import DIRECT, VIA, Lease, Pool, Released, Result, Retry
 from shoal.policy.retries import Verdict, judge

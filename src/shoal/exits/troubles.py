@@ -9,10 +9,10 @@ from typing import Final
 
 from shoal.exits.accounts import LoginRefused
 from shoal.exits.refusals import LOGGED_OUT, UNAUTHORIZED, ExitRefusal
+from shoal.fetch.addresses import family_of
 from shoal.fetch.base import Fault, FaultKind, Response
 from shoal.fetch.descriptors import is_shortage
-from shoal.fetch.exit_config import ExitConfig
-from shoal.fetch.own_addresses import family_of
+from shoal.fetch.exits import ExitConfig
 
 LOGIN_REFUSED: Final = "login refused: "
 LOGIN_FAILED: Final = "login failed: "

@@ -17,7 +17,7 @@ from shoal.errors import StorageError
 from shoal.exits.passage import Passage
 from shoal.exits.refusals import Refused
 from shoal.fetch.base import Fault, FaultKind, Response
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.last_visits import LastVisits, ReadLog, conditions, is_plain, request_for
 from shoal.journey.results import Finished

@@ -12,7 +12,7 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.fetch.base import REDIRECTS, Fault, Fetch, Fetcher, Response, location_of
 from shoal.fetch.cookies import CookieJar, site_of
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.model import Task
 from shoal.settings.table import Settings
 from shoal.spider.markup import MarkupLimits

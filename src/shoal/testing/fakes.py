@@ -13,7 +13,7 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.exits.passage import Passages
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Lease, Pool, Task
 from shoal.settings.table import Settings

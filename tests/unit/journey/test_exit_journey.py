@@ -12,7 +12,7 @@ import pytest
 from shoal import Item, Page, Spider
 from shoal.exits.passage import Passages
 from shoal.fetch.base import FaultKind
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey

@@ -11,7 +11,7 @@ from shoal.errors import UsageError
 from shoal.exits.configuration import exits_by_name
 from shoal.exits.offered import Offered
 from shoal.exits.pools import pool_of
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.frontier.base import Frontier
 from shoal.integrations.scrapy.fingerprints import PROJECT, check_form
 from shoal.integrations.scrapy.project_pools import ProjectPools

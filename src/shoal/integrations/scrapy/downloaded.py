@@ -20,7 +20,7 @@ from twisted.internet.error import TimeoutError as ConnectTimeout
 from twisted.python.failure import Failure
 
 from shoal.fetch.base import Fault, FaultKind, Response
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.fetch.faults import SHORTAGES, one_line
 from shoal.fetch.proxies import fault_of
 

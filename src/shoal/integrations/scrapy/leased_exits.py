@@ -17,7 +17,7 @@ from shoal.exits.passage import MISSING_SECONDS, Failures
 from shoal.exits.refusals import ExitRefusal, Refused, ending_of, unused, verdict_on
 from shoal.exits.troubles import Troubles, trouble_of
 from shoal.fetch.base import Fault, Response
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.model import DIRECT, ExitUse, Lease, Pool, Released, Result
 
 PROXY, AUTHORIZATION = "proxy", "Proxy-Authorization"

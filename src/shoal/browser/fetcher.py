@@ -11,14 +11,13 @@ from typing import Final
 import msgspec
 from playwright.async_api import Error as PlaywrightError
 
+from shoal.browser.chromium import BrowserMissingError, Chromium, Running
+from shoal.browser.page_proxy import Dialer, PageProxy
+from shoal.browser.rendering import Rendering
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
-from shoal.fetch.browser.chromium import BrowserMissingError, Chromium, Running
-from shoal.fetch.browser.dialing import Dialer
-from shoal.fetch.browser.page_proxy import PageProxy
-from shoal.fetch.browser.rendering import Rendering
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.fetch.faults import one_line
-from shoal.fetch.resolver import Lookup
+from shoal.fetch.guard import Lookup
 from shoal.model import DIRECT
 from shoal.settings.table import Settings
 
