@@ -23,7 +23,7 @@ from metrics_page import metrics_page
 from shoal.cli.main import COMMANDS, shoal
 from shoal.exits.refusals import FAILURES, REFUSALS
 from shoal.fetch.base import REDIRECTS, FaultKind
-from shoal.policy import pace_search, politeness
+from shoal.policy import pace, politeness
 from shoal.policy.retries import FAULTS, RETRIED_STATUSES, Verdict
 from shoal.serve.openapi import document
 from shoal.serve.operation_table import OPERATIONS
@@ -208,7 +208,7 @@ def _outcomes() -> list[tuple[str, str]]:
 
 
 def _searched_paces() -> list[tuple[str, str]]:
-    search = pace_search
+    search = pace
     holds = f"{search.FIRST_HOLD:g} s, {search.LONGER:g} times as long each time, at most {search.LONGEST_HOLD:g} s"
     return [
         (

@@ -38,9 +38,8 @@ from shoal.crawl import WorkPlace, intake_of, run_crawl
 from shoal.errors import CrawlLost
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, Progress
-from shoal.policy.gone_items import why_not_whole
-from shoal.policy.stop_limits import reached_by
-from shoal.policy.verdicts import is_stopped
+from shoal.policy.limits import reached_by
+from shoal.policy.verdicts import is_stopped, why_not_whole
 from shoal.processes.alerts.alert_config import load_alerts
 from shoal.processes.beginning import RunOf, begin_afresh, begin_run, crawls_of, own_crawls, resumable_crawl
 from shoal.processes.coordinator import Coordinator

@@ -12,7 +12,7 @@ import msgspec
 from shoal.cli.display.numbers import count, several
 from shoal.cli.next_commands import command, quote
 from shoal.model import Crawl, Progress
-from shoal.policy.notes import ITEMS
+from shoal.policy.verdicts import ITEMS
 from shoal.processes.crawl_record import record_of
 from shoal.processes.opening import Places
 from shoal.settings.values import parse_duration

@@ -16,9 +16,8 @@ from shoal.cli.job import Job
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import WORKER_LOST
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter, Progress
-from shoal.policy.notes import SITEMAP
-from shoal.policy.stop_limits import raised
-from shoal.policy.verdicts import Failure, failures_of, faults_of, set_aside, shown_failures
+from shoal.policy.limits import raised
+from shoal.policy.verdicts import SITEMAP_NOTE, Failure, failures_of, faults_of, set_aside, shown_failures
 from shoal.processes.crawl_record import record_of
 from shoal.processes.joining import has_all_items
 from shoal.processes.opening import Places
@@ -73,7 +72,7 @@ def sum_up(crawl: Crawl, reading: Reading, *, owners: Owners, places: Places) ->
         ),
         set_aside=set_aside(after),
         stayed=reading.stayed,
-        bad_sitemaps=sorted(name.removeprefix(SITEMAP) for name in after.notes if name.startswith(SITEMAP)),
+        bad_sitemaps=sorted(name.removeprefix(SITEMAP_NOTE) for name in after.notes if name.startswith(SITEMAP_NOTE)),
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 from shoal.cli.next_commands import command, run_again
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
-from shoal.policy.stop_limits import limits_of, raised, reached_by
+from shoal.policy.limits import limits_of, raised, reached_by
 from shoal.processes.beginning import crawls_of, resumable_crawl
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.exits.regions import tagged_pools
+from shoal.exits.pools import tagged_pools
 from shoal.frontier.base import Frontier
 from shoal.journey.intake import Intake
 from shoal.journey.recent_keys import RecentKeys

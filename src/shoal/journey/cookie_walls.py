@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from shoal.exits.passage import Passage
 from shoal.exits.refusals import Refused
-from shoal.exits.site_cookies import Visit, names_cookies, site_of_url
+from shoal.exits.site_cookies import SiteVisit, names_cookies, site_of_url
 from shoal.fetch.base import REDIRECTS, Fault, Fetch, Response
 from shoal.journey.intake import Found, Intake
 from shoal.journey.lane_rules import LaneRules
@@ -152,7 +152,7 @@ class _Trials:
 class _Walk:
     """The further requests of one lease. `home`: the keys of its page, and of the page whose redirect led to it."""
 
-    def __init__(self, lease: Lease, passage: Passage, visit: Visit, *, is_at_gate: bool) -> None:
+    def __init__(self, lease: Lease, passage: Passage, visit: SiteVisit, *, is_at_gate: bool) -> None:
         self.lease = lease
         self.is_at_gate = self._began_at_gate = is_at_gate
         self.passage = passage

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.exits.regions import pool_of_region, regional_kind
+from shoal.exits.pools import pool_of_region, regional_kind
 from shoal.journey.plain_requests import Asked, PlainRequests
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import BROWSER, DIRECT, DUPLICATE, REGION, VIA, Render, Task, Visit, random_key

@@ -11,7 +11,7 @@ import msgspec
 from shoal.errors import StorageError, UsageError
 from shoal.exits.passage import Passage, Passages
 from shoal.exits.refusals import Refused, unused
-from shoal.exits.shortages import Shortage, wait_out
+from shoal.exits.troubles import Shortage, wait_out
 from shoal.fetch.base import Fault, FaultKind, Response
 from shoal.fetch.robots import Robots
 from shoal.journey.cookie_walls import WALL_STATUSES, CookieWalls
@@ -29,11 +29,11 @@ from shoal.journey.revisits import Revisits, fingerprint, is_visited
 from shoal.journey.stages import Body, Stages, handed_over, is_staged
 from shoal.journey.start_notes import StartNotes
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Retry, Task
-from shoal.policy.moods import Moods
-from shoal.policy.notes import RAISED, NoteNames
+from shoal.policy.limits import SPIDER
+from shoal.policy.pace import Moods
 from shoal.policy.retries import Verdict, backoff, judge, plan
 from shoal.policy.revisit_times import RevisitRule
-from shoal.policy.stop_limits import SPIDER
+from shoal.policy.verdicts import RAISED, NoteNames
 from shoal.settings.table import Settings
 from shoal.spider.markup import MarkupLimits, UnfitMarkup
 from shoal.spider.page import Page, TurnedAway

@@ -7,7 +7,7 @@ import time
 from functools import partial
 
 from shoal.exits.passage import Passage
-from shoal.exits.shortages import Shortage
+from shoal.exits.troubles import Shortage
 from shoal.fetch.base import Fetcher
 from shoal.fetch.robots import LONGEST_REST, UNAVAILABLE, Robots, RulesVerdict, fetch_rules
 from shoal.frontier.base import Frontier

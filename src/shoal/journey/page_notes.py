@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.journey.harvest import Harvest
-from shoal.policy.notes import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY, SITEMAP, UNUSED, NoteNames, note_name
+from shoal.policy.verdicts import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY, SITEMAP_NOTE, UNUSED, NoteNames, note_name
 from shoal.spider.page import Page
 
 MOST_PAIRS = 50
@@ -21,7 +21,7 @@ class PageNotes:
     def __init__(self) -> None:
         self._said: dict[tuple[str, str], int] = {}  # how often a pair of handler and selector was said to find links
         self._keys: dict[str, str] = {}
-        self._sitemaps = NoteNames(SITEMAP, most=MOST_SITEMAPS, rest="")
+        self._sitemaps = NoteNames(SITEMAP_NOTE, most=MOST_SITEMAPS, rest="")
 
     def of(self, page: Page, harvest: Harvest, *, handler: str) -> dict[str, int]:
         """The notes of one page that its handler is done with."""
@@ -43,7 +43,7 @@ class PageNotes:
 
     def of_sitemap(self, problem: str) -> dict[str, int]:
         """The note of a sitemap that could not be read, or not all of it."""
-        name = self._sitemaps.of(problem.removeprefix(SITEMAP))
+        name = self._sitemaps.of(problem.removeprefix(SITEMAP_NOTE))
         return {name: 1} if name else {}
 
     def _note_follow(self, handler: str, selector: str, notes: dict[str, int], *, kind: str) -> None:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from shoal.exits.regions import plain_kind
+from shoal.exits.pools import plain_kind
 from shoal.fetch.base import Response, location_of
 from shoal.journey.intake import Found, Intake
 from shoal.model import Task, Visit

@@ -10,8 +10,8 @@ import msgspec
 from shoal.journey.harvest import Harvest
 from shoal.journey.results import Finished
 from shoal.model import VISITS, Dead, Done, Task, Visit
-from shoal.policy.notes import UNREACHED
 from shoal.policy.revisit_times import RevisitRule, after_failure, after_visit
+from shoal.policy.verdicts import UNREACHED
 
 
 class Revisits:

@@ -9,8 +9,7 @@ import msgspec
 from shoal.journey.listings import SITEMAP
 from shoal.journey.results import Finished
 from shoal.model import DUPLICATE, Dead, Done, Task
-from shoal.policy.notes import START_FAILED, START_OK, NoteNames
-from shoal.policy.verdicts import HANDLED
+from shoal.policy.verdicts import HANDLED, START_FAILED, START_OK, NoteNames
 
 REDIRECTED = "redirected"
 BAD_SITEMAP = "bad_sitemap"

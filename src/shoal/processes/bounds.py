@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from shoal.exits.regions import region_in
+from shoal.exits.pools import region_in
 from shoal.exits.troubles import LOGIN_FAILED, LOGIN_REFUSED
 from shoal.fetch.descriptors import FEWER_PAGES, is_shortage
 from shoal.frontier.rules.constants import SAME_INTERVAL

@@ -13,9 +13,9 @@ from shoal.errors import StorageBroken, UsageError
 from shoal.exits.configuration import PoolSpec
 from shoal.exits.pools import default_pool, pool_of, usable_pools
 from shoal.model import Budgets, Crawl, CrawlState
-from shoal.policy.moods import fastest_interval
+from shoal.policy.limits import limits_of
+from shoal.policy.pace import fastest_interval
 from shoal.policy.politeness import lent_interval
-from shoal.policy.stop_limits import limits_of
 from shoal.processes.result_places import ResultPlaces
 from shoal.processes.sources import start_lanes, start_mark
 from shoal.processes.spider_code import NO_CODE, SpiderCode

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from shoal.exits.figures import clock_time
 from shoal.model import Crawl, CrawlState, LaneStatus
-from shoal.policy.stop_limits import deadline_of
+from shoal.policy.limits import deadline_of
 from shoal.processes.advice_words import hours
 from shoal.processes.stats import Snapshot, pool_of, seconds_left
 from shoal.text.errors import several

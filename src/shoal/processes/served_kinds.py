@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.errors import UsageError
-from shoal.exits.regions import plain_kind, region_of
+from shoal.exits.pools import plain_kind, region_of
 from shoal.model import BROWSER, HTTP, Crawl, CrawlState, Progress, WorkerBeat
 from shoal.settings.table import Settings
 from shoal.spider.spider import Spider, handler_kinds

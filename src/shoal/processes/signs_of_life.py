@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from shoal.errors import ServerUnreachable, StorageError
-from shoal.exits.machines import told
+from shoal.exits.offered import told
 from shoal.exits.troubles import MOST_LINES
 from shoal.model import WorkerBeat
 from shoal.processes.machine import this_machine, usable_cores

@@ -16,7 +16,7 @@ from shoal.journey.intake import Found, Intake
 from shoal.journey.listings import PAGES, SITEMAP
 from shoal.journey.plain_requests import HandlerNames
 from shoal.model import CrawlState, PutReport
-from shoal.policy.stop_limits import GOES_ON, SPIDER
+from shoal.policy.limits import GOES_ON, SPIDER
 from shoal.processes.outages import until_reachable
 from shoal.processes.url_lines import arriving, open_lines, texts_in
 from shoal.spider.spider import Pages, Request, Sitemap, Source, Spider, Stdin, StopCrawl, UrlFile, handler_name

@@ -10,8 +10,8 @@ import msgspec
 
 from shoal.exits.figures import clock_time, money
 from shoal.model import VIA, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
+from shoal.policy.limits import raised, reached_by
 from shoal.policy.politeness import allowed_interval
-from shoal.policy.stop_limits import raised, reached_by
 from shoal.processes.served_kinds import unserved
 
 WINDOW_SECONDS = 60.0

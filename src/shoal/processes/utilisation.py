@@ -10,9 +10,9 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from shoal.exits.regions import region_in
+from shoal.exits.pools import region_in
 from shoal.model import STAGE, VIA, Crawl
-from shoal.policy.stop_limits import pages_per_write
+from shoal.policy.limits import pages_per_write
 from shoal.processes.crawl_record import has_store_server, record_of
 from shoal.processes.crawl_survey import LANES_READ, Measured, Survey
 from shoal.processes.crew import Member

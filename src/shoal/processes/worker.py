@@ -19,7 +19,7 @@ from shoal.frontier.start_slots import wait_for_slot
 from shoal.journey.results import Finished
 from shoal.logs import PAGE, WORK, Events, Work
 from shoal.model import CrawlState, Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport
-from shoal.policy.stop_limits import GOES_ON, pages_per_write
+from shoal.policy.limits import GOES_ON, pages_per_write
 from shoal.processes.black_box import BlackBox
 from shoal.processes.lease_calls import LeaseCalls
 from shoal.processes.outages import STORAGE_PATIENCE_SECONDS, Outages, until_reachable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from shoal.exits.figures import health_of
-from shoal.exits.machines import is_offered, machine_of, name_on, offers_of
+from shoal.exits.offered import is_offered, machine_of, name_on, offers_of
 from shoal.model import ExitStatus
 from shoal.processes.crawl_record import code_known
 from shoal.processes.crew import Member, Presence, at_work, crew_of

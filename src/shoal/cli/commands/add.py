@@ -97,7 +97,7 @@ def add(
 def _checked(options: dict[str, Any], meta: tuple[str, ...]) -> dict[str, Any]:
     """The fields whose texts have a form of their own. A slip is refused before anything is opened."""
     from shoal.errors import UsageError
-    from shoal.exits.regions import check_region
+    from shoal.exits.pools import check_region
     from shoal.frontier.rules.constants import MAX_PRIORITY
     from shoal.processes.listener import parse_delay
     from shoal.settings.values import check_kind

@@ -12,14 +12,14 @@ from shoal.cli.display.numbers import count, duration, several, share, size
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.errors import UsageError
-from shoal.exits.figures import EndedRequests, clock_time, earnings_of, health_of, host_of, money, pool_of
-from shoal.exits.machines import is_offered, machine_of, name_on, offers_of
-from shoal.exits.regions import region_of
+from shoal.exits.figures import EndedRequests, clock_time, earnings_of, health_of, host_of, money, pool_of_lane
+from shoal.exits.offered import is_offered, machine_of, name_on, offers_of
+from shoal.exits.pools import region_of
 from shoal.model import REGION
 
 if TYPE_CHECKING:
     from shoal.exits.figures import Earnings
-    from shoal.exits.machines import MachineOffer
+    from shoal.exits.offered import MachineOffer
     from shoal.model import Crawl, ExitStatus, Progress
     from shoal.processes.opening import Places
 
@@ -41,7 +41,7 @@ SPARE_EARNINGS = ("cost", "per 1,000 good", "exits", "failures", "blocks")
 # The orders of the rows; the exits that people look for come first.
 ORDERS: dict[str, Callable[[ExitStatus], Any]] = {
     "exit": lambda one: (one.exit, one.lane),
-    "host": lambda one: (host_of(one.lane), pool_of(one.lane), one.exit),
+    "host": lambda one: (host_of(one.lane), pool_of_lane(one.lane), one.exit),
     "requests": lambda one: -one.requests,
     "success": lambda one: _success(one),
     "blocks": lambda one: -one.blocked,
@@ -80,7 +80,7 @@ async def _exits(
         found = await frontier.exits(crawl.id, limit=ROWS_READ)
         progress = await frontier.progress(crawl.id)
         offers = offers_of(await at_work(crawl.id, frontier=frontier))
-    _check_pool(crawl, pool, regions=[*(one.pool for one in offers), *(pool_of(one.lane) for one in found)])
+    _check_pool(crawl, pool, regions=[*(one.pool for one in offers), *(pool_of_lane(one.lane) for one in found)])
     rows = _chosen(found, host=host, pool=pool)
     earnings = earnings_of(rows)
     rows.sort(key=ORDERS[sort])
@@ -162,7 +162,7 @@ def _exit_document(one: ExitStatus, shown: Shown) -> dict[str, Any]:
     ended = EndedRequests.of([one])
     return {
         "exit": one.exit,
-        "pool": pool_of(one.lane),
+        "pool": pool_of_lane(one.lane),
         "machine": shown.machine_of(one) or None,
         "offered": shown.is_offered(one) if shown.machine_of(one) else None,
         "host": host_of(one.lane),
@@ -245,7 +245,7 @@ def _exit_row(one: ExitStatus, shown: Shown, *, now: float) -> dict[str, str]:
     ended = EndedRequests.of([one])
     return {
         "exit": one.exit,
-        "pool": pool_of(one.lane),
+        "pool": pool_of_lane(one.lane),
         "machine": shown.machine_of(one),
         "host": host_of(one.lane),
         "requests": count(one.requests),
@@ -304,5 +304,5 @@ def _chosen(found: Sequence[ExitStatus], *, host: str | None, pool: str | None) 
     return [
         one
         for one in found
-        if (wanted is None or host_of(one.lane) == wanted) and (pool is None or pool_of(one.lane) == pool)
+        if (wanted is None or host_of(one.lane) == wanted) and (pool is None or pool_of_lane(one.lane) == pool)
     ]

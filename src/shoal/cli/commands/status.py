@@ -193,7 +193,7 @@ def late_line(snapshot: Snapshot) -> str:
 
 def _stops_at(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """What will stop the crawl, and how far it is."""
-    from shoal.policy.stop_limits import COUNTED, counted_for
+    from shoal.policy.limits import COUNTED, counted_for
     from shoal.processes.crawl_record import is_unfinished
 
     crawl, progress = snapshot.crawl, snapshot.progress
@@ -290,7 +290,7 @@ def _places_shown(place: RememberedPlace, others: Sequence[str]) -> str:
 def _show_next(snapshot: Snapshot, screen: Screen, *, places: Places) -> None:
     """The command that lets a crawl go on whose budget is spent."""
     from shoal.cli.next_commands import run_again
-    from shoal.policy.stop_limits import raised, reached_by
+    from shoal.policy.limits import raised, reached_by
     from shoal.processes.stats import raised_budget, spent_budget
 
     if spent_budget(snapshot.crawl, snapshot.progress):

@@ -167,7 +167,7 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places, yes
     from shoal.cli.asking import ask_if_others_work_on
     from shoal.cli.next_commands import run_again
     from shoal.cli.which import chosen_crawl
-    from shoal.policy.stop_limits import raised, reached_by
+    from shoal.policy.limits import raised, reached_by
     from shoal.processes.stats import raised_budget, spent_budget
     from shoal.processes.steering import check_change
 

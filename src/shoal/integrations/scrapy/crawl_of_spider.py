@@ -16,9 +16,9 @@ from shoal.frontier.base import Frontier
 from shoal.integrations.scrapy.fingerprints import PROJECT, check_form
 from shoal.integrations.scrapy.project_pools import ProjectPools
 from shoal.model import Budgets, Crawl, CrawlState
-from shoal.policy.moods import fastest_interval
+from shoal.policy.limits import limits_of
+from shoal.policy.pace import fastest_interval
 from shoal.policy.politeness import lent_interval
-from shoal.policy.stop_limits import limits_of
 from shoal.processes.crawl_record import CrawlRecord, is_unfinished, next_id, record_of, results_known, with_refusals
 from shoal.processes.crew import at_work
 from shoal.processes.joining import places_of_new, places_to_join, results_of

@@ -16,8 +16,7 @@ from scrapy.utils.python import global_object_name
 from shoal.errors import UsageError
 from shoal.exits.configuration import PoolSpec, load_pools
 from shoal.exits.offered import NO_EXITS, OwnExits
-from shoal.exits.pools import pool_of
-from shoal.exits.regions import pool_of_region, tagged_pools
+from shoal.exits.pools import pool_of, pool_of_region, tagged_pools
 from shoal.integrations.scrapy.stored_requests import UnfitRequest
 from shoal.model import DIRECT, REGION, Task
 from shoal.settings.table import CONFIG_FILE, EXITS_VARIABLE, Settings

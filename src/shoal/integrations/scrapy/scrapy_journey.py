@@ -21,9 +21,9 @@ from shoal.integrations.scrapy.visits import Visit
 from shoal.journey.failing_handlers import FailingHandlers
 from shoal.journey.results import Finished, Records
 from shoal.model import DIRECT, Dead, Done, LaneUpdate, Lease, Released, Result, SettleReport, Task
-from shoal.policy.moods import Moods
-from shoal.policy.notes import ITEMS
+from shoal.policy.pace import Moods
 from shoal.policy.retries import Verdict, backoff, judge, retry_after
+from shoal.policy.verdicts import ITEMS
 from shoal.processes.tally import Tally
 from shoal.settings.table import Settings
 

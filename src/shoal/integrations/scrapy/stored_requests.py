@@ -15,7 +15,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.request import request_from_dict
 
 from shoal.errors import UsageError
-from shoal.exits.regions import regional_kind
+from shoal.exits.pools import regional_kind
 from shoal.integrations.scrapy.fingerprints import Fingerprint, key_of
 from shoal.model import DIRECT, HTTP, VIA, Task, random_key
 from shoal.urls.canonical import canonical, lane_of

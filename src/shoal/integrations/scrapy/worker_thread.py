@@ -25,7 +25,7 @@ from shoal.integrations.scrapy.visits import Visit
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping, Records
 from shoal.model import HTTP, CrawlState, Lease, Progress, Task
-from shoal.policy.notes import ITEMS
+from shoal.policy.verdicts import ITEMS
 from shoal.processes.black_box import BlackBox
 from shoal.processes.clearing import clearing_beside
 from shoal.processes.coordinator import Coordinator
