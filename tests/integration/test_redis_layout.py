@@ -13,7 +13,7 @@ from command_line import Folder
 from shoal.errors import UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import inbox_keys
-from shoal.frontier.redis.layout import LAYOUT_VERSION
+from shoal.frontier.redis.scripts import LAYOUT_VERSION
 from shoal.frontier.redis.shards import Shard, former_shards_of, shards_of
 from shoal.model import Crawl, CrawlState, DeadFilter, Done
 from shoal.processes.beginning import discard

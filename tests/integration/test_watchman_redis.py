@@ -16,7 +16,7 @@ import pytest
 
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
-from shoal.frontier.redis.points import DUTIES
+from shoal.frontier.redis.frontier import DUTIES
 from shoal.model import Crawl, Dead, DeadFilter
 from shoal.processes.alerts.alert_state import Notes, read_notes
 from shoal.processes.alerts.watchman import DUTY

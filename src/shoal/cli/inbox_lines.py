@@ -13,7 +13,7 @@ import msgspec
 from shoal.cli.display.numbers import several
 from shoal.cli.next_commands import command, quote
 from shoal.errors import UsageError
-from shoal.frontier.rules.dropped_keys import keys_dropped
+from shoal.frontier.rules.keys import keys_dropped
 from shoal.processes.beginning import crawls_of, own_crawls
 from shoal.processes.crawl_record import is_unfinished, record_of
 from shoal.processes.inbox_readers import read_now, read_readers

@@ -52,7 +52,7 @@ async def listener_at(places: Places, *, frontier: Frontier, say: Say) -> AsyncI
 async def coordinating(pipe: str, places: Places, *, say: Say, stop: asyncio.Event) -> AsyncIterator[None]:
     """A coordinator at a pipe, meanwhile: it answers workers, and takes in the URLs that programs push.
     When it cannot go on it sets `stop`; its error is raised at the end."""
-    from shoal.processes.pump import pumping
+    from shoal.pipes.pump import pumping
 
     async with (
         pumping(pipe, places.frontier, say=say, stop=stop) as frontier,

@@ -14,7 +14,7 @@ from shoal.exits.refusals import ExitRefusal
 from shoal.fetch.base import Fetch, Fetcher, Response
 from shoal.fetch.exits import ExitConfig, secrets_of
 from shoal.frontier.base import Frontier
-from shoal.frontier.start_slots import wait_for_slot
+from shoal.frontier.clock import wait_for_slot
 from shoal.model import VIA, Lease
 from shoal.settings.table import Settings
 from shoal.spider.session import Session

@@ -11,7 +11,7 @@ from shoal.exits.troubles import Shortage
 from shoal.fetch.base import Fetcher
 from shoal.fetch.robots import LONGEST_REST, UNAVAILABLE, Robots, RulesVerdict, fetch_rules
 from shoal.frontier.base import Frontier
-from shoal.frontier.start_slots import wait_for_slot
+from shoal.frontier.clock import wait_for_slot
 from shoal.model import VIA, LaneUpdate, Lease, Released, Retry
 from shoal.policy.politeness import lent_interval
 from shoal.settings.table import Settings

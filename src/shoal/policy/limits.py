@@ -6,7 +6,7 @@ import math
 from typing import Any, Final
 
 from shoal.errors import UsageError
-from shoal.frontier.rules.limits import reached
+from shoal.frontier.rules.tasks import reached
 from shoal.model import Crawl, CrawlState, Limit, Progress
 from shoal.policy.verdicts import BYTES, ITEMS
 from shoal.settings.table import Settings

@@ -13,7 +13,7 @@ import msgspec
 from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import MAX_PRIORITY
-from shoal.frontier.rules.dropped_keys import keys_dropped
+from shoal.frontier.rules.keys import keys_dropped
 from shoal.journey.intake import Found, Intake
 from shoal.model import Crawl, CrawlState, Render, Task
 from shoal.processes.crawl_record import is_unfinished, with_refusals

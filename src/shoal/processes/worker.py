@@ -15,7 +15,7 @@ import msgspec
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.exits.refusals import unused
 from shoal.exits.troubles import Troubles
-from shoal.frontier.start_slots import wait_for_slot
+from shoal.frontier.clock import wait_for_slot
 from shoal.journey.results import Finished
 from shoal.logs import PAGE, WORK, Events, Work
 from shoal.model import CrawlState, Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from shoal.archive.base import Capture
 from shoal.errors import StorageError, UsageError
-from shoal.frontier.rules.key_text import key_given
+from shoal.frontier.rules.keys import key_given
 from shoal.model import Crawl
 from shoal.serve.answers import Refusal
 from shoal.serve.operations import Call

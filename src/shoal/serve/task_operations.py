@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.frontier.rules.key_text import key_given, key_shown
+from shoal.frontier.rules.keys import key_given, key_shown
 from shoal.model import Crawl, DeadCount, DeadFilter, DeadLetter
 from shoal.processes.fate_text import document
 from shoal.processes.steering import clear_dead, lane_given

@@ -69,8 +69,8 @@ def status(crawl: str | None, *, places: Places, as_json: bool) -> None:
 async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
     from shoal.cli.reading import has_frontier, stores_of_crawls
     from shoal.cli.which import choose_all
+    from shoal.pipes.pump import unreadable_lines
     from shoal.processes.joining import foreign_store
-    from shoal.processes.pipe_notes import unreadable_lines
 
     screen = Screen()
     if not has_frontier(places):

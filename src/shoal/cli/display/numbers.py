@@ -8,8 +8,8 @@ import time
 from datetime import datetime
 
 from shoal.errors import SettingError, UsageError
-from shoal.frontier.rules.key_text import key_given as key_given
-from shoal.frontier.rules.key_text import key_shown as key_shown
+from shoal.frontier.rules.keys import key_given as key_given
+from shoal.frontier.rules.keys import key_shown as key_shown
 from shoal.settings.values import parse_duration
 from shoal.text.errors import duration as duration
 from shoal.text.errors import several as several

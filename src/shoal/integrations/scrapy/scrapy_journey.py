@@ -14,7 +14,7 @@ from scrapy import Request
 
 from shoal.exits.refusals import Refused
 from shoal.fetch.base import Response
-from shoal.frontier.start_slots import wait_for_slot
+from shoal.frontier.clock import wait_for_slot
 from shoal.integrations.scrapy.downloaded import answer_of
 from shoal.integrations.scrapy.leased_exits import LeasedExit, LeasedExits
 from shoal.integrations.scrapy.visits import Visit

@@ -17,7 +17,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from twisted.python.failure import Failure
 
-from shoal.frontier.start_slots import slack_of
+from shoal.frontier.clock import slack_of
 from shoal.integrations.scrapy.leased_exits import LeasedExit
 from shoal.integrations.scrapy.stored_requests import page_of
 from shoal.journey.harvest import KeyedItem

@@ -13,7 +13,9 @@ import msgspec
 
 from shoal import errors
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
-from shoal.frontier.piped.messages import (
+from shoal.frontier.clock import SteadyTimes, steady_seconds
+from shoal.pipes.base import MOST_DELIVERIES, Delivery, Pipe
+from shoal.pipes.messages import (
     ANSWERS,
     HELLO,
     REQUESTS,
@@ -29,8 +31,6 @@ from shoal.frontier.piped.messages import (
     other_version,
     packed,
 )
-from shoal.frontier.steady import SteadyTimes, steady_seconds
-from shoal.pipes.base import MOST_DELIVERIES, Delivery, Pipe
 
 # So long is an answer waited for, and so long does a request wait in the broker.
 ANSWER_SECONDS: Final = 20.0

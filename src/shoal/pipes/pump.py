@@ -1,4 +1,7 @@
-"""The pump: what a coordinator does at a pipe. It answers the calls of workers with what its frontier gives."""
+"""The pump: what a coordinator does at a pipe. It answers the calls of workers with what its frontier gives.
+
+What coordinators at pipes note in their frontier: its name, and the messages that could not be read.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,12 @@ import msgspec
 from shoal import errors
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
 from shoal.frontier.base import Frontier
-from shoal.frontier.piped.messages import (
+from shoal.frontier.clock import steady_seconds
+from shoal.model import Duty, LeaseBatch
+from shoal.pipes import open_pipe
+from shoal.pipes.base import MOST_DELIVERIES, UNREADABLE, Delivery, Pipe, QueueGone
+from shoal.pipes.frontier import ALL_VERBS, WORKER_VERBS, called_with
+from shoal.pipes.messages import (
     HELLO,
     REQUESTS,
     VERSION,
@@ -31,15 +39,69 @@ from shoal.frontier.piped.messages import (
     other_version,
     packed,
 )
-from shoal.frontier.piped.verbs import ALL_VERBS, WORKER_VERBS, called_with
-from shoal.frontier.steady import steady_seconds
-from shoal.model import Duty, LeaseBatch
-from shoal.pipes import open_pipe
-from shoal.pipes.base import MOST_DELIVERIES, UNREADABLE, Delivery, Pipe, QueueGone
+from shoal.processes.duty_notes import change_noted, read_noted
 from shoal.processes.opening import frontier_at, waiting_for
 from shoal.processes.outages import until_reachable
-from shoal.processes.pipe_notes import name_of, note_unreadable
-from shoal.text.errors import line_of
+from shoal.text.errors import line_of, several
+
+DUTY: Final = "notes on pipes"
+
+
+class PipeNotes(msgspec.Struct, frozen=True, kw_only=True):
+    """`name` is the frontier's: by it workers know their frontier again. `unreadable` counts by pipe."""
+
+    name: str
+    unreadable: dict[str, int] = {}
+
+
+async def read_notes(frontier: Frontier) -> PipeNotes | None:
+    """The notes; None: no coordinator was at a pipe with this frontier."""
+    _, data = await read_noted(frontier, DUTY)
+    return _notes(data)
+
+
+async def name_of(frontier: Frontier) -> str:
+    """The name of the frontier, given to it by the first coordinator."""
+    known = await read_notes(frontier)
+    return known.name if known else (await _change(frontier, lambda notes: notes)).name
+
+
+async def note_unreadable(frontier: Frontier, *, pipe: str, number: int) -> None:
+    """Note how many messages of a pipe could not be read, if that has changed."""
+    known = await read_notes(frontier)
+    if known is not None and known.unreadable.get(pipe, 0) != number:
+        await _change(
+            frontier,
+            lambda notes: msgspec.structs.replace(notes, unreadable={**notes.unreadable, pipe: number}),
+        )
+
+
+async def unreadable_lines(frontier: Frontier) -> list[str]:
+    """For people: the pipes with messages that could not be read, a line each."""
+    notes = await read_notes(frontier)
+    return [
+        f"{several(number, 'message')} at {pipe} could not be read: kept in its queue {UNREADABLE}; look at them with"
+        " the broker's tools, then remove that queue"
+        for pipe, number in (notes.unreadable.items() if notes else ())
+        if number
+    ]
+
+
+async def _change(frontier: Frontier, change: Callable[[PipeNotes], PipeNotes]) -> PipeNotes:
+    """Change the notes, or begin them with a name of their own; gives what stands there."""
+
+    def changed(data: bytes) -> bytes:
+        return msgspec.json.encode(change(_notes(data) or PipeNotes(name=uuid.uuid4().hex)))
+
+    data = await change_noted(
+        frontier, DUTY, changed, busy="another coordinator changes the notes on pipes all the time"
+    )
+    return msgspec.json.decode(data, type=PipeNotes)
+
+
+def _notes(data: bytes) -> PipeNotes | None:
+    return msgspec.json.decode(data, type=PipeNotes) if data else None
+
 
 DUTY_SECONDS: Final = 5.0
 LOOKS_PER_DUTY: Final = 4  # so often a coordinator that stands by looks whether the duty is free
