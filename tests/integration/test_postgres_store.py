@@ -14,7 +14,7 @@ from shoal.errors import ServerUnreachable, ShoalError, UsageError
 from shoal.processes.outages import until_reachable
 from shoal.store.base import ItemRule
 from shoal.store.postgres.store import PostgresStore
-from shoal.store.week_numbers import week_of
+from shoal.store.weeks import week_of
 from shoal.testing.contract.store.rows import contents, everything, fetch, item
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.servers.programs import free_port

@@ -17,7 +17,7 @@ from shoal.processes.sink_pump import SinkEnd, SinkPump, pumping, waiting_line
 from shoal.settings.table import STORE_VARIABLE
 from shoal.sink import open_sink
 from shoal.sink.sink_urls import STDOUT, SinkUrl
-from shoal.store.outgoing import Outbox
+from shoal.store.base import Outbox
 
 Say = Callable[[str], None]
 

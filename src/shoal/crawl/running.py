@@ -30,7 +30,7 @@ from shoal.processes.solitude import Solitude
 from shoal.processes.sources import reads_input
 from shoal.processes.staying import Stayer
 from shoal.processes.worker_parts import Shared
-from shoal.results.retention import Retention
+from shoal.results.log_files import Retention
 from shoal.spider.spider import Spider
 from shoal.store.base import Store
 

@@ -11,7 +11,7 @@ from shoal.errors import UsageError
 from shoal.sink import open_sink
 from shoal.sink.base import Sink
 from shoal.sink.sink_urls import STDOUT, SinkUrl, parse_sink
-from shoal.store.outgoing import Outbox, SinkPlace, SinkState
+from shoal.store.base import Outbox, SinkPlace, SinkState
 
 
 class Outlet(NamedTuple):

@@ -18,7 +18,7 @@ from shoal.processes.machine import is_running, this_machine
 from shoal.processes.outages import QUIET_SECONDS, WAITING
 from shoal.processes.outlets import Outlet
 from shoal.sink.base import Message
-from shoal.store.outgoing import Outbox, Outgoing
+from shoal.store.base import Outbox, Outgoing
 from shoal.text.errors import line_of, several
 
 POLL_SECONDS: Final = 0.5

@@ -24,7 +24,7 @@ from shoal.processes.history import OTHER, commonest
 from shoal.processes.utilisation import THINGS
 from shoal.serve.sinks_seen import SinkSeen
 from shoal.serve.surveyor import Surveyor
-from shoal.store.outgoing import COUNTED
+from shoal.store.base import COUNTED
 from shoal.version import __version__
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

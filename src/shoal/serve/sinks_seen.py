@@ -9,8 +9,7 @@ from shoal.errors import ShoalError
 from shoal.serve.answers import Refusal
 from shoal.serve.parts import Parts
 from shoal.serve.reach import Reached
-from shoal.store.base import Store
-from shoal.store.outgoing import COUNTED, SinkState
+from shoal.store.base import COUNTED, SinkState, Store
 from shoal.text.secrets import masked
 
 MOST_SINKS: Final = 100

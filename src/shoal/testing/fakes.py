@@ -33,9 +33,20 @@ from shoal.store.base import (
     StoredItem,
     wrong_position,
 )
-from shoal.store.checks import mended, storable, storable_looks
-from shoal.store.differing import Content, History, check_moments, content_at, difference
-from shoal.store.folding import Folded, fold, looked_at, marked_gone
+from shoal.store.rules import (
+    Content,
+    Folded,
+    History,
+    check_moments,
+    content_at,
+    difference,
+    fold,
+    looked_at,
+    marked_gone,
+    mended,
+    storable,
+    storable_looks,
+)
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls.canonical import UrlRules, key_of, lane_of
 

@@ -17,8 +17,7 @@ from shoal.processes.result_places import check_store_exists
 if TYPE_CHECKING:
     from shoal.processes.sink_pump import SinkPump
     from shoal.sink.sink_urls import SinkUrl
-    from shoal.store.base import Store
-    from shoal.store.outgoing import SinkState
+    from shoal.store.base import SinkState, Store
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from shoal.model import Crawl, CrawlState, Point, Progress
 from shoal.processes.alerts.alert_config import AlertRules
 from shoal.processes.crew import Member, Presence
 from shoal.processes.schedules.schedule_state import Entry, ScheduleState
-from shoal.store.outgoing import COUNTED, SinkState
+from shoal.store.base import COUNTED, SinkState
 from shoal.text.errors import several
 
 PARTS: Final = 5

@@ -47,7 +47,7 @@ from shoal.processes.opening import Places
 from shoal.processes.outages import until_reachable
 from shoal.processes.result_places import path_of
 from shoal.processes.schedules.timekeeper import schedule_notes
-from shoal.store.outgoing import SinkState
+from shoal.store.base import SinkState
 from shoal.text.errors import line_of
 
 DUTY: Final = "alerts"

@@ -10,7 +10,7 @@ from shoal.model import Budgets, Crawl, CrawlState, Point, Progress, WorkerBeat
 from shoal.processes.alerts.alert_config import AlertRules
 from shoal.processes.alerts.alert_rules import Disk, Sight, disk_findings, findings_of, sink_findings
 from shoal.processes.crew import Member, Presence
-from shoal.store.outgoing import SinkPlace, SinkState
+from shoal.store.base import SinkPlace, SinkState
 
 NOW = 1_000_000.0
 MINUTE = 60.0

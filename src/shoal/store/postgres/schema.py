@@ -9,7 +9,7 @@ import asyncpg
 
 from shoal.errors import StorageError
 from shoal.store.postgres.connection import Connection, PostgresLink
-from shoal.store.week_numbers import monday_of
+from shoal.store.weeks import monday_of
 
 # Each step takes a schema one version further. New steps go to the end; a step never changes.
 STEPS = ("schema.sql", "from_1.sql", "from_2.sql", "from_3.sql", "from_4.sql", "from_5.sql", "from_6.sql")
