@@ -22,8 +22,8 @@ from shoal.fetch.base import Fetch, Response
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
-from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.robots import LaneRules
 from shoal.model import Crawl, Done, LaneUpdate, Lease, Task
 from shoal.settings.table import Settings
 from shoal.testing.fakes import passages_for, task_for

@@ -15,7 +15,7 @@ from hostile_crawl import GOOD, LIMITS, NASTY
 from shoal import Item, Page, Spider
 from shoal.crawl import intake_of, settings_of, worker_for
 from shoal.frontier.base import Frontier
-from shoal.journey.lane_rules import LONGEST_CRAWL_DELAY
+from shoal.journey.robots import LONGEST_CRAWL_DELAY
 from shoal.model import Crawl, LaneUpdate, TaskState
 from shoal.policy.politeness import lent_interval
 from shoal.processes.beginning import begin

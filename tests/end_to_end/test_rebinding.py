@@ -14,8 +14,8 @@ from shoal.fetch.http import HttpFetcher
 from shoal.fetch.routes import ROUTE_SECONDS
 from shoal.journey.handlers import Handlers
 from shoal.journey.journey import Journey
-from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.robots import LaneRules
 from shoal.model import DeadFilter
 from shoal.processes.beginning import begin
 from shoal.processes.crawl_record import record_of

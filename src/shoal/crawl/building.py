@@ -28,14 +28,13 @@ from shoal.fetch.exits import ExitConfig
 from shoal.fetch.http import HttpFetcher
 from shoal.frontier.base import Frontier
 from shoal.journey.alarm import Witness
-from shoal.journey.former_pages import FormerPages
+from shoal.journey.conditional import FormerPages, LastVisits
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
-from shoal.journey.lane_rules import LaneRules
-from shoal.journey.last_visits import LastVisits
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping
+from shoal.journey.robots import LaneRules
 from shoal.journey.stages import Stages
 from shoal.model import BROWSER, Crawl, Pool
 from shoal.pipes import is_pipe

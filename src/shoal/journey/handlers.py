@@ -19,9 +19,9 @@ from shoal.journey.cpu_shares import WatchedHarvest, WatchedPage
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
 from shoal.journey.item_fields import is_item
-from shoal.journey.listings import PAGES, SITEMAP, take_page_range, take_sitemap
-from shoal.journey.page_notes import PageNotes
+from shoal.journey.notes import PageNotes
 from shoal.journey.plain_requests import HandlerNames
+from shoal.journey.sitemaps import PAGES, SITEMAP, take_page_range, take_sitemap
 from shoal.spider.follow import Follow, FollowRequests
 from shoal.spider.page import Page
 from shoal.spider.session import Session

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from shoal.journey.revisits import RevisitRule
 from shoal.model import Crawl
-from shoal.policy.revisit_times import RevisitRule
 from shoal.processes.crawl_record import record_of
 from shoal.store.base import Store
 from shoal.text.errors import several

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.journey.intake import Found, Intake
-from shoal.journey.listings import PAGES, SITEMAP
 from shoal.journey.plain_requests import HandlerNames
+from shoal.journey.sitemaps import PAGES, SITEMAP
 from shoal.model import CrawlState, PutReport
 from shoal.policy.limits import GOES_ON, SPIDER
 from shoal.processes.outages import until_reachable

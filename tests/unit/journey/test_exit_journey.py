@@ -16,8 +16,8 @@ from shoal.fetch.exits import ExitConfig
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
-from shoal.journey.lane_rules import LaneRules
 from shoal.journey.results import Finished
+from shoal.journey.robots import LaneRules
 from shoal.model import DIRECT, Crawl, Dead, Done, ExitUse, Lease, Pool, Released, Retry
 from shoal.settings.table import Settings
 from shoal.spider.session import Session

@@ -14,8 +14,8 @@ from shoal.fetch.base import FaultKind
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
-from shoal.journey.lane_rules import LaneRules
 from shoal.journey.results import Finished, Keeping
+from shoal.journey.robots import LaneRules
 from shoal.settings.table import Settings
 from shoal.store.base import all_item_keys
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, passages_for, respond

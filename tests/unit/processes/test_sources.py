@@ -13,7 +13,7 @@ import pytest
 from shoal import Page, Request, Sitemap, Spider, Stdin, UrlFile
 from shoal.errors import StorageError, UsageError
 from shoal.journey.intake import Intake
-from shoal.journey.listings import PAGES, SITEMAP
+from shoal.journey.sitemaps import PAGES, SITEMAP
 from shoal.model import Crawl
 from shoal.processes.sources import check_start, feed, requests_of, start_lanes, start_mark
 from shoal.processes.url_lines import LONGEST_LINE

@@ -12,8 +12,8 @@ from shoal.fetch.base import Response
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
-from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.robots import LaneRules
 from shoal.model import Crawl
 from shoal.processes.black_box import BlackBox
 from shoal.processes.solitude import Solitude

@@ -18,7 +18,7 @@ from shoal.frontier.clock import wait_for_slot
 from shoal.integrations.scrapy.downloaded import answer_of
 from shoal.integrations.scrapy.leased_exits import LeasedExit, LeasedExits
 from shoal.integrations.scrapy.visits import Visit
-from shoal.journey.failing_handlers import FailingHandlers
+from shoal.journey.notes import FailingHandlers
 from shoal.journey.results import Finished, Records
 from shoal.model import DIRECT, Dead, Done, LaneUpdate, Lease, Released, Result, SettleReport, Task
 from shoal.policy.pace import Moods
