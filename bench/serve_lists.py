@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shoal import Spider
+from shoal.crawl.record import Origin, describe_crawl
 from shoal.frontier import open_frontier
 from shoal.model import Task
-from shoal.processes.crawl_record import Origin, describe_crawl
 from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.urls.canonical import UrlRules

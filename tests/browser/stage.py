@@ -21,11 +21,11 @@ from msgspec.structs import replace
 from shoal import Spider
 from shoal.archive import open_archive
 from shoal.archive.base import Capture, RawPage
+from shoal.crawl.record import Origin, describe_crawl
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import VIA, Crawl, CrawlState, Dead, Done, ExitUse, Pool, Retry, Task, WorkerBeat
-from shoal.processes.crawl_record import Origin, describe_crawl
 from shoal.processes.schedules.schedule_state import Notes
 from shoal.processes.schedules.timekeeper import DUTY
 from shoal.settings.table import Settings

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal.crawl import intake_of, worker_for
+from shoal.crawl.beginning import begin
+from shoal.crawl.opening import Places, opened
+from shoal.crawl.sources import feed, requests_of
 from shoal.model import Crawl, Dead, Done, Lease, LeaseBatch, Progress, Result, SettleReport
-from shoal.processes.beginning import begin
-from shoal.processes.opening import Places, opened
-from shoal.processes.sources import feed, requests_of
+from shoal.run import intake_of, worker_for
 from shoal.store.base import FetchRow, ItemRow
 from shoal.testing.chaos.diary import Diary
 from shoal.testing.chaos.graph_spider import Graph

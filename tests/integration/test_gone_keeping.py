@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 
+from shoal.crawl.inbox import Inbox, NoInbox
+from shoal.crawl.opening import Places
+from shoal.crawl.record import CrawlRecord
 from shoal.errors import StorageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, WorkerBeat
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.listener import Inbox, NoInbox
-from shoal.processes.opening import Places
 from shoal.serve.access import Access
 from shoal.serve.gone_keeping import DUTY_SECONDS, GoneKeeping
 from shoal.serve.parts import Parts

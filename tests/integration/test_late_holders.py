@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shoal.crawl.duty_notes import change_noted, read_noted
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl
 from shoal.processes.alerts import alert_state, watchman
 from shoal.processes.alerts.alert_config import AlertConfig, AlertRules, Target
 from shoal.processes.alerts.watchman import Watchman
-from shoal.processes.duty_notes import change_noted, read_noted
 from shoal.processes.schedules import schedule_state, timekeeper
 from shoal.processes.schedules.due_times import Timing
 from shoal.processes.schedules.schedule_config import Schedule

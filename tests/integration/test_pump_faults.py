@@ -20,10 +20,10 @@ from shoal.pipes.calls import PipeCalls
 from shoal.pipes.frontier import PipedFrontier
 from shoal.pipes.messages import HELLO, REQUESTS, VERSION, Answer, Envelope, encoded, head_of, packed
 from shoal.pipes.pump import Pump, unreadable_lines
-from shoal.processes.outages import until_reachable
 from shoal.testing.contract.frontier.case import CRAWL
 from shoal.testing.pipe_contract import receive
 from shoal.testing.waiting import eventually, loop_turns
+from shoal.worker.outages import until_reachable
 
 
 @pytest.fixture(params=["rabbitmq", "moto"])

@@ -10,6 +10,8 @@ import pytest
 from left_by_scrapy_redis import FILTER, QUEUE, Leftovers, as_json
 from scrapy import Request
 
+from shoal.crawl.opening import Places, store_at
+from shoal.crawl.record import record_of
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
@@ -18,8 +20,6 @@ from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl, join
 from shoal.integrations.scrapy.queue_source import READ_AT_ONCE, QueueSource, SourceKeys
 from shoal.integrations.scrapy.taking_over import TakenOver, TakeOver, take_over
 from shoal.model import Budgets, Crawl, CrawlState
-from shoal.processes.crawl_record import record_of
-from shoal.processes.opening import Places, store_at
 from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
 

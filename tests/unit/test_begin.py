@@ -9,19 +9,11 @@ import pytest
 
 from shoal import Spider
 from shoal.cli.commands import crawl_site, demo
+from shoal.crawl.beginning import RunOf, begin, begin_afresh
+from shoal.crawl.opening import Places
+from shoal.crawl.record import Origin, describe_crawl, next_id, record_of, spider_of, url_rules_of, with_priority
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
-from shoal.processes.beginning import RunOf, begin, begin_afresh
-from shoal.processes.crawl_record import (
-    Origin,
-    describe_crawl,
-    next_id,
-    record_of,
-    spider_of,
-    url_rules_of,
-    with_priority,
-)
-from shoal.processes.opening import Places
 from shoal.settings.table import Settings
 from shoal.spider.loading import load_spider
 from shoal.testing.clock import FakeClock

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from shoal import Spider
-from shoal.crawl import settings_of
 from shoal.errors import SettingError
+from shoal.run import settings_of
 from shoal.settings.layers import OF_SCRAPY, environment_layer, file_layer, resolve
 from shoal.settings.table import FIELDS, Settings
 from shoal.settings.values import parse_duration, parse_rate

@@ -10,7 +10,7 @@ from shoal.cli.display.numbers import several
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, WorkerBeat
-from shoal.processes.crew import at_work
+from shoal.worker.workers import at_work
 
 NAMED = 4
 

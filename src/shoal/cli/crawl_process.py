@@ -34,32 +34,31 @@ from shoal.cli.run_sinks import RunSinks, sink_faults
 from shoal.cli.run_stopped import begins_anew, stopped_crawl_of
 from shoal.cli.stopping import Stopping
 from shoal.cli.which import deletion_named
-from shoal.crawl import WorkPlace, intake_of, run_crawl
+from shoal.crawl.beginning import RunOf, begin_afresh, begin_run, crawls_of, own_crawls, resumable_crawl
+from shoal.crawl.code import differences
+from shoal.crawl.inbox_readers import ReaderNotes
+from shoal.crawl.joining import places_of_new, places_to_join, shares_store
+from shoal.crawl.known_pages import compiled, learn_earlier, skip_stored, skipped_line
+from shoal.crawl.opening import Places, Say, archive_of, frontier_at, store_at, waiting_for
+from shoal.crawl.record import is_unfinished, owner_of, record_of
+from shoal.crawl.sources import check_start
 from shoal.errors import CrawlLost
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, Progress
 from shoal.policy.limits import reached_by
 from shoal.policy.verdicts import is_stopped, why_not_whole
 from shoal.processes.alerts.alert_config import load_alerts
-from shoal.processes.beginning import RunOf, begin_afresh, begin_run, crawls_of, own_crawls, resumable_crawl
-from shoal.processes.coordinator import Coordinator
-from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
-from shoal.processes.earlier_pages import learn_earlier
-from shoal.processes.inbox_readers import ReaderNotes
-from shoal.processes.joining import places_of_new, places_to_join, shares_store
-from shoal.processes.opening import Places, Say, archive_of, frontier_at, store_at, waiting_for
-from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.processes.served_kinds import check_stages
-from shoal.processes.sources import check_start
-from shoal.processes.spider_code import differences
 from shoal.processes.stats import Snapshot
-from shoal.processes.stored_pages import compiled, skip_stored, skipped_line
 from shoal.results.export import STDOUT, Wanted, check_targets, export
+from shoal.run import WorkPlace, intake_of, run_crawl
+from shoal.run.coordinator import Coordinator
 from shoal.settings.table import CONFIG_FILE
 from shoal.settings.values import parse_duration
 from shoal.store.base import ItemFilter, Store
 from shoal.text.errors import several
 from shoal.text.secrets import masked
+from shoal.worker.outages import SaidOnce, until_reachable
 
 
 async def run_job(job: Job) -> int:

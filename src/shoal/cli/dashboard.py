@@ -10,8 +10,8 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Callable
 
+from shoal.crawl.opening import Places
 from shoal.errors import UsageError
-from shoal.processes.opening import Places
 from shoal.settings.table import (
     ARCHIVE_VARIABLE,
     FRONTIER_VARIABLE,

@@ -18,10 +18,9 @@ import click
 from shoal.cli.display.lines import say_on
 from shoal.cli.main import INTERRUPTED, Entry
 from shoal.errors import UsageError
-from shoal.processes.black_box import BlackBox
-from shoal.processes.deaths import Comebacks, Death, Watched, death_of
-from shoal.processes.machine import is_stopped
-from shoal.processes.silence import Vigil
+from shoal.worker.black_box import BlackBox
+from shoal.worker.deaths import Comebacks, Death, Vigil, Watched, death_of
+from shoal.worker.machine import is_stopped
 
 LOOK_SECONDS: Final = 0.5
 # How long a signal to the whole process group may take to reach the worker before it is passed on.

@@ -12,14 +12,13 @@ import msgspec
 
 from shoal.cli.display.numbers import several
 from shoal.cli.next_commands import command, quote
+from shoal.crawl.beginning import crawls_of, own_crawls
+from shoal.crawl.inbox_readers import Unread, read_now, read_readers, unread_inboxes
+from shoal.crawl.opening import Places, inbox_at, inbox_beside
+from shoal.crawl.places import file_of
+from shoal.crawl.record import is_unfinished, record_of
 from shoal.errors import UsageError
 from shoal.frontier.rules.keys import keys_dropped
-from shoal.processes.beginning import crawls_of, own_crawls
-from shoal.processes.crawl_record import is_unfinished, record_of
-from shoal.processes.inbox_readers import read_now, read_readers
-from shoal.processes.opening import Places, inbox_at, inbox_beside
-from shoal.processes.result_places import file_of
-from shoal.processes.unread_inboxes import Unread, unread_inboxes
 from shoal.settings.table import INBOX_VARIABLE
 from shoal.spider.spider import Spider, spider_name
 

@@ -11,10 +11,10 @@ import msgspec
 
 from shoal.cli.display.numbers import count, several
 from shoal.cli.next_commands import command, quote
+from shoal.crawl.opening import Places
+from shoal.crawl.record import record_of
 from shoal.model import Crawl, Progress
 from shoal.policy.verdicts import ITEMS
-from shoal.processes.crawl_record import record_of
-from shoal.processes.opening import Places
 from shoal.settings.values import parse_duration
 from shoal.store.base import ItemFilter, Store
 from shoal.text.secrets import masked

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shoal.crawl.code import NO_CODE, SpiderCode
+from shoal.crawl.opening import Places
 from shoal.processes.alerts.alert_config import AlertConfig
-from shoal.processes.deaths import Watched
-from shoal.processes.opening import Places
-from shoal.processes.spider_code import NO_CODE, SpiderCode
 from shoal.settings.table import Settings
 from shoal.spider.spider import Spider
+from shoal.worker.deaths import Watched
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from shoal.text.secrets import masked_text
 from shoal.version import __version__
 
 if TYPE_CHECKING:
-    from shoal.processes.black_box import BlackBox
+    from shoal.worker.black_box import BlackBox
 
 INTERRUPTED = 130
 NEW_OBJECTS = 20_000

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.crawl.places import DEFAULT_FILE, check_place, check_store_exists, file_of, named_by
 from shoal.errors import UsageError
 from shoal.pipes import is_pipe
-from shoal.processes.result_places import DEFAULT_FILE, check_place, check_store_exists, file_of, named_by
 from shoal.settings.table import (
     ARCHIVE_VARIABLE,
     EXITS_VARIABLE,
@@ -28,7 +28,7 @@ from shoal.settings.table import (
 from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
 
 Command = Callable[..., Any]
 
@@ -374,7 +374,7 @@ def crawl_argument(command: Command) -> Command:
 
 def places_of(frontier: str, store: str | None, *, archive: str | None = None, other_store: bool = False) -> Places:
     """The places that were named. Which store is meant where none was is known when the crawl is."""
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
 
     return Places(frontier=frontier, store=store or "", archive=archive, other_store=other_store)
 

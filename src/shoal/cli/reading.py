@@ -8,11 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from shoal.errors import UsageError
-from shoal.frontier.base import Frontier
-from shoal.model import Crawl
-from shoal.processes.crawl_record import belongs_to, owner_of, results_known, with_refusals
-from shoal.processes.joining import (
+from shoal.crawl.joining import (
     archive_to_read,
     existing_store,
     foreign_store,
@@ -20,8 +16,12 @@ from shoal.processes.joining import (
     store_to_read,
     stores_beside,
 )
-from shoal.processes.opening import Places, StoreOf, frontier_at, shared_results
-from shoal.processes.result_places import file_of
+from shoal.crawl.opening import Places, StoreOf, frontier_at, shared_results
+from shoal.crawl.places import file_of
+from shoal.crawl.record import belongs_to, owner_of, results_known, with_refusals
+from shoal.errors import UsageError
+from shoal.frontier.base import Frontier
+from shoal.model import Crawl
 from shoal.settings.table import STORE_VARIABLE
 from shoal.store.base import Store
 

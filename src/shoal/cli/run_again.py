@@ -15,18 +15,18 @@ from shoal.cli.display.numbers import duration, moment, several
 from shoal.cli.inbox_lines import say_inboxes
 from shoal.cli.next_commands import OWN_SPIDERS, command, quote
 from shoal.cli.run_stopped import begins_anew
+from shoal.crawl.beginning import crawl_of_run, crawls_of, own_crawls, unfinished_crawl
+from shoal.crawl.code import differences
+from shoal.crawl.feeder import REVIVER
+from shoal.crawl.joining import places_to_join
+from shoal.crawl.known_pages import earlier_crawls, missing_line
+from shoal.crawl.opening import Places, frontier_at, inbox_at
+from shoal.crawl.record import code_known, is_unfinished, record_of
+from shoal.crawl.sources import start_mark
 from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import Crawl, CrawlState
-from shoal.processes.beginning import crawl_of_run, crawls_of, own_crawls, unfinished_crawl
-from shoal.processes.crawl_record import code_known, is_unfinished, record_of
-from shoal.processes.earlier_pages import earlier_crawls, missing_line
-from shoal.processes.feeder import REVIVER
-from shoal.processes.joining import places_to_join
-from shoal.processes.opening import Places, frontier_at, inbox_at
-from shoal.processes.sources import start_mark
-from shoal.processes.spider_code import differences
 from shoal.settings.table import Settings
 from shoal.spider.spider import Spider
 from shoal.text.secrets import masked

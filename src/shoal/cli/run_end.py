@@ -13,16 +13,16 @@ from shoal.cli.display.slips import slips_of
 from shoal.cli.display.summary import Summary
 from shoal.cli.item_owners import Owners
 from shoal.cli.job import Job
+from shoal.crawl.joining import has_all_items
+from shoal.crawl.opening import Places
+from shoal.crawl.record import record_of
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import WORKER_LOST
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter, Progress
 from shoal.policy.limits import raised
 from shoal.policy.verdicts import SITEMAP_NOTE, Failure, failures_of, faults_of, set_aside, shown_failures
-from shoal.processes.crawl_record import record_of
-from shoal.processes.joining import has_all_items
-from shoal.processes.opening import Places
-from shoal.processes.outages import until_reachable
 from shoal.text.secrets import masked
+from shoal.worker.outages import until_reachable
 
 LETTERS_READ = 200
 LONGEST_MESSAGE = 160  # long enough for the fix that an error names at its end

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.cli.next_commands import command, run_again
+from shoal.crawl.beginning import crawls_of, resumable_crawl
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.policy.limits import limits_of, raised, reached_by
-from shoal.processes.beginning import crawls_of, resumable_crawl
 
 if TYPE_CHECKING:
     from shoal.cli.display.screen import Screen

@@ -12,7 +12,7 @@ from types import FrameType
 
 from shoal.cli.display.lines import Say
 from shoal.cli.main import INTERRUPTED
-from shoal.processes.black_box import BlackBox
+from shoal.worker.black_box import BlackBox
 
 LAST_SECONDS = 3.0
 LOOK_SECONDS = 0.5

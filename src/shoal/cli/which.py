@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from shoal.cli.display.lines import say_on
+from shoal.crawl.opening import Places, frontier_at
+from shoal.crawl.record import is_unfinished, with_refusals
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
-from shoal.processes.crawl_record import is_unfinished, with_refusals
-from shoal.processes.opening import Places, frontier_at
 from shoal.text.near_names import nearest
 
 LISTED = 8

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from shoal.cli.display.lines import Say
 from shoal.cli.next_commands import command, quote
+from shoal.crawl.code import SpiderCode, code_of, differences
+from shoal.crawl.opening import Places
+from shoal.crawl.record import code_known
 from shoal.errors import UsageError
 from shoal.model import Crawl
-from shoal.processes.crawl_record import code_known
-from shoal.processes.opening import Places
-from shoal.processes.spider_code import SpiderCode, code_of, differences
 
 
 class WorkerCode:

@@ -9,20 +9,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from shoal.cli.inbox_lines import fed_line
-from shoal.crawl import settings_of
+from shoal.crawl.beginning import RunOf, begin_run, crawls_of, unfinished_crawl
+from shoal.crawl.code import SpiderCode
+from shoal.crawl.feeder import Stayer, staying
+from shoal.crawl.inbox import Listener
+from shoal.crawl.inbox_readers import ReaderNotes
+from shoal.crawl.joining import places_of_new
+from shoal.crawl.opening import SharedResults, waiting_for
+from shoal.crawl.record import is_unfinished
+from shoal.crawl.sources import has_start
 from shoal.errors import ServerUnreachable, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.pipes import is_pipe
-from shoal.processes.beginning import RunOf, begin_run, crawls_of, unfinished_crawl
-from shoal.processes.crawl_record import is_unfinished
-from shoal.processes.inbox_readers import ReaderNotes
-from shoal.processes.joining import places_of_new
-from shoal.processes.listener import Listener
-from shoal.processes.opening import SharedResults, waiting_for
-from shoal.processes.sources import has_start
-from shoal.processes.spider_code import SpiderCode
-from shoal.processes.staying import Stayer, staying
+from shoal.run import settings_of
 from shoal.spider.loading import made
 from shoal.spider.spider import Spider
 from shoal.text.secrets import masked

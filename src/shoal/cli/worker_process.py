@@ -23,26 +23,19 @@ from shoal.cli.stopping import Stopping, stop_without
 from shoal.cli.which import choose
 from shoal.cli.worker_code import WorkerCode
 from shoal.cli.worker_inboxes import WorkerInboxes
-from shoal.crawl import listener_at, settings_of, worker_for
+from shoal.crawl.inbox import Listener
+from shoal.crawl.joining import places_to_join, results_of
+from shoal.crawl.opening import Places, SharedResults, frontier_at, shared_results, waiting_for
+from shoal.crawl.places import path_of
+from shoal.crawl.record import belongs_to, is_unfinished, owner_of, record_of, with_refusals
 from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.pipes import is_pipe
 from shoal.policy.verdicts import faults_of
-from shoal.processes.black_box import BlackBox
 from shoal.processes.clearing import clearing_beside
-from shoal.processes.common_slots import CommonSlots
-from shoal.processes.crawl_record import belongs_to, is_unfinished, owner_of, record_of, with_refusals
-from shoal.processes.deaths import Watched, reclaim_former
-from shoal.processes.joining import places_to_join, results_of
-from shoal.processes.listener import Listener
-from shoal.processes.opening import Places, SharedResults, frontier_at, shared_results, waiting_for
-from shoal.processes.outages import SaidOnce, until_reachable
-from shoal.processes.result_places import path_of
-from shoal.processes.retirement import Idleness, Leaving, Limits, Retirement
-from shoal.processes.solitude import Solitude
-from shoal.processes.states_seen import StatesSeen
-from shoal.processes.worker_parts import Shared
+from shoal.run import listener_at, settings_of, worker_for
+from shoal.run.coordinator import StatesSeen
 from shoal.settings.table import Settings
 from shoal.spider.loading import load_spiders, made
 from shoal.spider.spider import Spider, spider_name
@@ -50,6 +43,12 @@ from shoal.store import STORE_CONNECTIONS
 from shoal.store.base import Store
 from shoal.text.errors import several
 from shoal.text.secrets import masked
+from shoal.worker.black_box import BlackBox
+from shoal.worker.deaths import Watched, reclaim_former
+from shoal.worker.outages import SaidOnce, until_reachable
+from shoal.worker.parts import Shared
+from shoal.worker.retirement import Idleness, Leaving, Limits, Retirement
+from shoal.worker.shared_slots import CommonSlots, Solitude
 
 FAILED = 1
 LOOK_SECONDS = 1.0

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from shoal.crawl.code import own_files
 from shoal.errors import UsageError
 from shoal.model import BROWSER, HTTP
-from shoal.processes.spider_code import own_files
 from shoal.settings.table import CONFIG_FILE
 from shoal.version import __version__
 

@@ -16,6 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from shoal import errors
+from shoal.crawl.duty_notes import change_noted, read_noted
+from shoal.crawl.opening import frontier_at, waiting_for
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.clock import steady_seconds
@@ -39,10 +41,8 @@ from shoal.pipes.messages import (
     other_version,
     packed,
 )
-from shoal.processes.duty_notes import change_noted, read_noted
-from shoal.processes.opening import frontier_at, waiting_for
-from shoal.processes.outages import until_reachable
 from shoal.text.errors import line_of, several
+from shoal.worker.outages import until_reachable
 
 DUTY: Final = "notes on pipes"
 

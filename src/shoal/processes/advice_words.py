@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from shoal.crawl.record import has_store_server
 from shoal.model import STAGE, CrawlState, LaneStatus
 from shoal.processes.bounds import Look, bound_of
-from shoal.processes.crawl_record import has_store_server
 from shoal.processes.crawl_survey import Measured, Survey
-from shoal.processes.crew import Presence
 from shoal.processes.stats import pool_of, seconds_left
 from shoal.text.errors import several
+from shoal.worker.workers import Presence
 
 # What a prediction rests on that is not measured.
 IF_SO: Final = {

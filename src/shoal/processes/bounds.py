@@ -7,15 +7,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from shoal.crawl.record import record_of
 from shoal.exits.pools import region_in
 from shoal.exits.troubles import LOGIN_FAILED, LOGIN_REFUSED
 from shoal.fetch.descriptors import FEWER_PAGES, is_shortage
 from shoal.frontier.rules.constants import SAME_INTERVAL
 from shoal.model import VIA, Crawl, CrawlState, Held, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
-from shoal.processes.crawl_record import record_of
 from shoal.processes.other_crawls import held_line, named
-from shoal.processes.outages import is_outage
 from shoal.processes.served_kinds import unserved, unserved_line
 from shoal.processes.stats import (
     describe_interval,
@@ -28,6 +27,7 @@ from shoal.processes.stats import (
     with_others,
 )
 from shoal.text.errors import several
+from shoal.worker.outages import is_outage
 
 BUSY_SHARE: Final = 0.7
 LOADED: Final = 0.85

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from shoal.crawl.opening import Places, inbox_at
+from shoal.crawl.record import with_refusals
 from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
-from shoal.processes.crawl_record import with_refusals
 from shoal.processes.lifetimes import Fate, fates
-from shoal.processes.opening import Places, inbox_at
-from shoal.processes.outages import until_reachable
 from shoal.text.errors import several
+from shoal.worker.outages import until_reachable
 
 if TYPE_CHECKING:
-    from shoal.processes.listener import Inbox
+    from shoal.crawl.inbox import Inbox
 
 DUTY: Final = "clearing"
 EVERY_SECONDS: Final = 600.0

@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.frontier.base import Frontier
 from shoal.model import FETCH_BUCKETS, Crawl, ExitStatus, Figures, LaneStatus, Progress, WorkerBeat
-from shoal.processes.crew import Member, Presence, crew_of
+from shoal.worker.workers import Member, Presence, crew_of
 
 LANES_READ = 1_000
 SHORTEST_SECONDS = 1.0

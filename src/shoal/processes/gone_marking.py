@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from shoal.crawl.record import record_of
 from shoal.journey.revisits import RevisitRule
 from shoal.model import Crawl
-from shoal.processes.crawl_record import record_of
 from shoal.store.base import Store
 from shoal.text.errors import several
 

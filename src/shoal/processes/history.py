@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from shoal.frontier.base import Frontier
 from shoal.model import Point, Progress, WorkerBeat
 from shoal.processes.crawl_survey import added
-from shoal.processes.crew import SILENT_SECONDS, is_at_work
+from shoal.worker.workers import SILENT_SECONDS, is_at_work
 
 OUTCOMES_KEPT = 20
 OTHER = "other"

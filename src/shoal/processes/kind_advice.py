@@ -14,7 +14,6 @@ import msgspec
 
 from shoal.model import HTTP
 from shoal.processes.crawl_survey import Survey, measured
-from shoal.processes.crew import Member, Presence
 from shoal.processes.utilisation import (
     SATURATED,
     Need,
@@ -28,6 +27,7 @@ from shoal.processes.utilisation import (
     whole_workers,
 )
 from shoal.text.errors import several
+from shoal.worker.workers import Member, Presence
 
 NONE: Final = Need(0.0, 0.0)
 ONE: Final = Need(1.0, 1.0)

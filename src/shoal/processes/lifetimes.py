@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
+from shoal.crawl.record import CrawlRecord, record_of
 from shoal.model import Crawl, CrawlState
-from shoal.processes.crawl_record import CrawlRecord, record_of
 from shoal.settings.table import Settings
 from shoal.settings.values import parse_duration
 

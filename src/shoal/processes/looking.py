@@ -6,13 +6,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
+from shoal.crawl.record import record_of
 from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, LaneStatus, WorkerBeat
 from shoal.processes.bounds import Look, bound_of, is_repaced, paced_lane
-from shoal.processes.crawl_record import record_of
-from shoal.processes.crew import SILENT_SECONDS, crawls_beside, is_at_work
 from shoal.processes.stats import Meter, Silence, Snapshot
+from shoal.worker.workers import SILENT_SECONDS, crawls_beside, is_at_work
 
 LANES_SHOWN = 50
 

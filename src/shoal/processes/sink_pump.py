@@ -14,12 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from shoal.errors import ShoalError
-from shoal.processes.machine import is_running, this_machine
-from shoal.processes.outages import QUIET_SECONDS, WAITING
 from shoal.processes.outlets import Outlet
 from shoal.sink.base import Message
 from shoal.store.base import Outbox, Outgoing
 from shoal.text.errors import line_of, several
+from shoal.worker.machine import is_running, this_machine
+from shoal.worker.outages import QUIET_SECONDS, WAITING
 
 POLL_SECONDS: Final = 0.5
 # How often one asks for the duty that another has.

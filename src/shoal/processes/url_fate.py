@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 import msgspec
 
+from shoal.crawl.opening import StoreOf
+from shoal.crawl.record import record_of, url_rules_of
 from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import bad_record_key
 from shoal.journey.results import request_of
 from shoal.model import DIRECT, VIA, Crawl, Progress, TaskState, TaskStatus, stage_lane
 from shoal.policy.verdicts import set_aside
-from shoal.processes.crawl_record import record_of, url_rules_of
-from shoal.processes.opening import StoreOf
 from shoal.settings.table import Settings
 from shoal.store.base import ITEMS_NAMED, FetchRow, StoredItem, some_item_keys
 from shoal.urls.canonical import REASONS, Link, canonical, named_key, spelling_names

@@ -10,14 +10,14 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from shoal.crawl.record import has_store_server, record_of
 from shoal.exits.pools import region_in
 from shoal.model import STAGE, VIA, Crawl
 from shoal.policy.limits import pages_per_write
-from shoal.processes.crawl_record import has_store_server, record_of
 from shoal.processes.crawl_survey import LANES_READ, Measured, Survey
-from shoal.processes.crew import Member
 from shoal.processes.stats import may_start_in, pool_of, with_others
 from shoal.settings.table import Settings
+from shoal.worker.workers import Member
 
 # From this share on a thing counts as saturated; a worker is loaded up to this share.
 SATURATED: Final = 0.8

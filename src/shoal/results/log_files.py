@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.archive.base import Archive
+from shoal.crawl.opening import archive_at
 from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
-from shoal.processes.opening import archive_at
-from shoal.processes.outages import until_reachable
 from shoal.settings.table import Settings
 from shoal.settings.values import parse_duration
 from shoal.store.base import FetchRow, LogPart, Store
 from shoal.text.errors import several
+from shoal.worker.outages import until_reachable
 
 _EARLIEST: Final = -62_135_596_800.0  # the year 1: readers know no time before it
 _NUMBERS: Final = ("key", "token", "attempt", "status", "size", "parent")

@@ -24,7 +24,6 @@ from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
 from shoal.journey.results import unstorable_item
 from shoal.policy.retries import judge
-from shoal.processes.outages import until_reachable
 from shoal.settings.table import Settings
 from shoal.spider.markup import MarkupLimits, UnfitMarkup
 from shoal.spider.page import Page
@@ -32,6 +31,7 @@ from shoal.spider.spider import Spider
 from shoal.store.base import ItemRow, ItemRule, Store
 from shoal.text.errors import line_of
 from shoal.urls.canonical import lane_of
+from shoal.worker.outages import until_reachable
 
 _PUT = """
     INSERT INTO capture (key, token, line) VALUES (?, ?, ?)

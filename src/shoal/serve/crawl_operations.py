@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shoal.crawl.record import with_refusals
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.processes.advice import Advice
-from shoal.processes.crawl_record import with_refusals
-from shoal.processes.crew import at_work
 from shoal.processes.lifetimes import learns_from
-from shoal.processes.steering import check_change, set_priority
+from shoal.run.steering import check_change, set_priority
 from shoal.serve.answers import Refusal
 from shoal.serve.operations import Call
 from shoal.serve.paging import cursor, position
 from shoal.serve.shapes import CrawlDetail, Crawls, CrawlSummary, PriorityGiven
+from shoal.worker.workers import at_work
 
 
 async def list_crawls(call: Call) -> Crawls:

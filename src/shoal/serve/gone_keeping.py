@@ -10,13 +10,13 @@ import uuid
 from collections.abc import Callable
 from typing import Final
 
+from shoal.crawl.record import is_readable
 from shoal.errors import ShoalError, StorageBroken, StorageError
 from shoal.model import Crawl, CrawlState
-from shoal.processes.crawl_record import is_readable
-from shoal.processes.crew import SILENT_SECONDS, is_at_work
 from shoal.processes.gone_marking import GoneMarker
 from shoal.serve.answers import Refusal
 from shoal.serve.parts import Parts
+from shoal.worker.workers import SILENT_SECONDS, is_at_work
 
 DUTY: Final = "gone"
 # How long a process that died keeps the others from its duty.

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from functools import partial
 
+from shoal.crawl.opening import inbox_at
 from shoal.errors import ServerUnreachable, ShoalError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import POINT_SECONDS
@@ -14,7 +15,6 @@ from shoal.model import CrawlState
 from shoal.processes.alerts.watchman import Watchman, alerts_now, local_paths
 from shoal.processes.clearing import Clearing
 from shoal.processes.history import Historian
-from shoal.processes.opening import inbox_at
 from shoal.processes.schedules.timekeeper import Timekeeper
 from shoal.serve.parts import Parts
 from shoal.serve.shapes import Alert

@@ -19,13 +19,13 @@ from shoal.exits.figures import HEALTH, health_of
 from shoal.model import FETCH_BUCKETS, CrawlState, LaneStatus
 from shoal.processes.advice import Advice
 from shoal.processes.crawl_survey import Survey, summed
-from shoal.processes.crew import Presence
 from shoal.processes.history import OTHER, commonest
 from shoal.processes.utilisation import THINGS
 from shoal.serve.sinks_seen import SinkSeen
 from shoal.serve.surveyor import Surveyor
 from shoal.store.base import COUNTED
 from shoal.version import __version__
+from shoal.worker.workers import Presence
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 HOSTS_SHOWN = 50

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from shoal.crawl.inbox import Inbox
+from shoal.crawl.opening import Places, inbox_beside
+from shoal.crawl.places import file_of
 from shoal.errors import StorageError, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.processes.alerts.alert_config import AlertConfig
-from shoal.processes.listener import Inbox
-from shoal.processes.opening import Places, inbox_beside
-from shoal.processes.result_places import file_of
 from shoal.processes.schedules.schedule_config import Schedule
 from shoal.serve.access import Access
 from shoal.serve.parts import Parts

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from shoal.archive import open_archive
 from shoal.archive.base import Archive
+from shoal.crawl.inbox import Inbox
+from shoal.crawl.joining import archive_to_read, existing_store
+from shoal.crawl.opening import Places
+from shoal.crawl.places import path_of
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.processes.alerts.alert_config import AlertConfig
-from shoal.processes.joining import archive_to_read, existing_store
-from shoal.processes.listener import Inbox
-from shoal.processes.opening import Places
-from shoal.processes.result_places import path_of
 from shoal.processes.schedules.schedule_config import Schedule
 from shoal.serve.access import Access
 from shoal.serve.answers import Refusal

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
+from shoal.crawl.opening import Closable
 from shoal.errors import ServerUnreachable, ShoalError, StorageBroken, StorageError
-from shoal.processes.opening import Closable
 
 # So long is an answer waited for; people who look want to be told soon.
 ANSWER_SECONDS = 2.0

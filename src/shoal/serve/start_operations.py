@@ -6,9 +6,9 @@ import asyncio
 
 import msgspec
 
+from shoal.crawl.record import record_of
 from shoal.errors import UsageError
 from shoal.model import CrawlState
-from shoal.processes.crawl_record import record_of
 from shoal.serve.answers import Refusal
 from shoal.serve.operations import Call
 from shoal.serve.shapes import StartCrawl, StartedCrawl

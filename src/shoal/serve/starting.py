@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from shoal.crawl.opening import Places
 from shoal.errors import UsageError
-from shoal.processes.opening import Places
 from shoal.processes.schedules.schedule_config import Schedule
 from shoal.settings.table import (
     FIELDS,

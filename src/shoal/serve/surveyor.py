@@ -6,14 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 
+from shoal.crawl.inbox import Inbox
+from shoal.crawl.inbox_readers import pushed_by_crawl
+from shoal.crawl.record import with_refusals
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.processes.advice import Advice, advise
-from shoal.processes.crawl_record import with_refusals
 from shoal.processes.crawl_survey import Survey, surveyed
-from shoal.processes.listener import Inbox
 from shoal.processes.shared_workers import shared, with_parts
-from shoal.processes.unread_inboxes import pushed_by_crawl
 
 SURVEY_SECONDS = 5.0
 OLDEST_SECONDS = 600.0

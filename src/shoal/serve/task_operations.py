@@ -7,8 +7,8 @@ from typing import Any
 from shoal.frontier.rules.keys import key_given, key_shown
 from shoal.model import Crawl, DeadCount, DeadFilter, DeadLetter
 from shoal.processes.fate_text import document
-from shoal.processes.steering import clear_dead, lane_given
 from shoal.processes.url_fate import Choice, Fate, fates_of
+from shoal.run.steering import clear_dead, lane_given
 from shoal.serve.answers import Refusal
 from shoal.serve.operations import Call
 from shoal.serve.paging import cursor, position

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from shoal.crawl import intake_of
+from shoal.crawl.adding import BATCH, Added, Lines, add_requests
+from shoal.crawl.inbox import request_of
 from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.journey.intake import Intake
 from shoal.model import Crawl, CrawlState
-from shoal.processes.adding import BATCH, Added, Lines, add_requests
-from shoal.processes.listener import request_of
+from shoal.run import intake_of
 from shoal.serve.answers import Refusal, json_answer, refusal_of
 from shoal.serve.operations import Call
 from shoal.serve.shapes import AddedUrls

@@ -12,8 +12,8 @@ from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
 from shoal.processes.crawl_survey import Survey
-from shoal.processes.crew import Member, Presence
 from shoal.serve.metrics import Collector
+from shoal.worker.workers import Member, Presence
 
 LOOPBACK = "127.0.0.1"
 

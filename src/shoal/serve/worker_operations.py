@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from shoal.crawl.code import SpiderCode, others
+from shoal.crawl.record import code_known
 from shoal.exits.figures import health_of
 from shoal.exits.offered import is_offered, machine_of, name_on, offers_of
 from shoal.model import ExitStatus
-from shoal.processes.crawl_record import code_known
-from shoal.processes.crew import Member, Presence, at_work, crew_of
-from shoal.processes.spider_code import SpiderCode, others
 from shoal.serve.operations import Call
 from shoal.serve.paging import cursor, position
 from shoal.serve.shapes import Exits, ExitShown, History, OfferShown, Workers, WorkerShown
+from shoal.worker.workers import Member, Presence, at_work, crew_of
 
 MOST_EXITS = 100_000
 

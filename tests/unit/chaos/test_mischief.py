@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
+from shoal.crawl.beginning import begin
 from shoal.model import Crawl, CrawlState, Done
-from shoal.processes.beginning import begin
 from shoal.settings.table import Settings
 from shoal.testing.chaos.graph_spider import Graph
 from shoal.testing.chaos.mischief import Act, Mischief

@@ -14,14 +14,14 @@ from shoal.cli.display.progress import Display, last_lane, line_of, picture
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.tables import lane_rows, show_crew
 from shoal.cli.next_commands import command as command_line
+from shoal.crawl.opening import Places
+from shoal.crawl.places import ResultPlaces
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
 from shoal.processes.bounds import Look, bound_of
-from shoal.processes.crew import Member, Presence
-from shoal.processes.opening import Places
-from shoal.processes.result_places import ResultPlaces
 from shoal.processes.stats import Meter, Snapshot
 from shoal.text.secrets import masked
+from shoal.worker.workers import Member, Presence
 
 
 def reading(*lanes: LaneStatus, **counts: Any) -> Snapshot:

@@ -11,10 +11,10 @@ import pytest
 from shoal.cli.commands.crawl_site import REFERENCE as SITE_PAGES
 from shoal.cli.next_commands import command, commands, program, run_again, run_line
 from shoal.cli.options import checked_place, setting_options
+from shoal.crawl.opening import Places
+from shoal.crawl.record import CrawlRecord
 from shoal.errors import UsageError
 from shoal.model import Crawl
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.opening import Places
 from shoal.settings.layers import resolve
 from shoal.settings.table import Settings
 

@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.model import Crawl, CrawlState, Figures, LaneStatus, Progress, WorkerBeat
 from shoal.processes.crawl_survey import Survey
-from shoal.processes.crew import Member, Presence
+from shoal.worker.workers import Member, Presence
 
 SECONDS = 10.0
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
+from shoal.crawl.known_pages import earlier_crawls
+from shoal.crawl.record import CrawlRecord
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.earlier_pages import earlier_crawls
 from shoal.settings.table import Settings
 from shoal.urls.canonical import KEY_RULES
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from shoal.crawl.record import CrawlRecord
 from shoal.model import Crawl, CrawlState
-from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.lifetimes import Fate, fates
 from shoal.settings.table import Settings
 

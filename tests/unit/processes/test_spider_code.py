@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shoal.crawl.code import MOST_FILES, NO_CODE, SpiderCode, code_of, differences, others
+from shoal.crawl.record import CrawlRecord, code_known, record_of
 from shoal.model import Crawl, WorkerBeat
-from shoal.processes.crawl_record import CrawlRecord, code_known, record_of
-from shoal.processes.spider_code import MOST_FILES, NO_CODE, SpiderCode, code_of, differences, others
 from shoal.settings.table import Settings
 from shoal.spider.loading import load_spider
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from shoal.processes.spider_source import SpiderSource, is_same_spider, shown_source, source_of
+from shoal.crawl.code import SpiderSource, is_same_spider, shown_source, source_of
 
 
 @pytest.fixture(autouse=True)

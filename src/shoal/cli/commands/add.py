@@ -17,12 +17,12 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_with, place_options
 
 if TYPE_CHECKING:
+    from shoal.crawl.adding import Added, Lines
+    from shoal.crawl.opening import Places
     from shoal.errors import UsageError
     from shoal.frontier.base import Frontier
     from shoal.journey.intake import Intake
     from shoal.model import Crawl
-    from shoal.processes.adding import Added, Lines
-    from shoal.processes.opening import Places
     from shoal.spider.spider import Request
 
 STDIN = "-"
@@ -96,10 +96,10 @@ def add(
 
 def _checked(options: dict[str, Any], meta: tuple[str, ...]) -> dict[str, Any]:
     """The fields whose texts have a form of their own. A slip is refused before anything is opened."""
+    from shoal.crawl.inbox import parse_delay
     from shoal.errors import UsageError
     from shoal.exits.pools import check_region
     from shoal.frontier.rules.constants import MAX_PRIORITY
-    from shoal.processes.listener import parse_delay
     from shoal.settings.values import check_kind
 
     if options["kind"] is not None:
@@ -146,8 +146,8 @@ async def _add(
     screen: Screen,
 ) -> Added:
     from shoal.cli.which import chosen_crawl
-    from shoal.crawl import intake_of
-    from shoal.processes.adding import Lines
+    from shoal.crawl.adding import Lines
+    from shoal.run import intake_of
 
     async with chosen_crawl(places, crawl_name) as (frontier, crawl):
         intake = intake_of(crawl)
@@ -169,8 +169,8 @@ async def _idle_line(crawl: Crawl, fields: dict[str, Any], *, frontier: Frontier
     came in."""
     from shoal.cli.next_commands import command, quote
     from shoal.model import CrawlState
-    from shoal.processes.crew import at_work
     from shoal.processes.served_kinds import unserved, unserved_line
+    from shoal.worker.workers import at_work
 
     progress = await frontier.progress(crawl.id)
     if progress.state not in (CrawlState.RUNNING, CrawlState.FINISHED):
@@ -202,7 +202,7 @@ class Room:
         self._said = ""
 
     async def wait(self) -> None:
-        from shoal.processes.adding import has_room
+        from shoal.crawl.adding import has_room
 
         while not await has_room(self.crawl, frontier=self._frontier, max_pending=self._most):
             if not self._has_said:
@@ -218,9 +218,9 @@ class Room:
 async def _put(
     requests: AsyncIterator[Request | None], *, intake: Intake, frontier: Frontier, room: Room, counting: Counting
 ) -> Added:
+    from shoal.crawl.adding import Added, add_requests
     from shoal.errors import UsageError
-    from shoal.processes.adding import Added, add_requests
-    from shoal.processes.outages import until_reachable
+    from shoal.worker.outages import until_reachable
 
     added = Added(crawl=room.crawl)
     try:
@@ -248,8 +248,8 @@ class Batch(NamedTuple):
 
 async def _batch(requests: AsyncIterator[Request | None]) -> Batch:
     """The next requests; fewer where more may take long to arrive. Empty: there are no more."""
+    from shoal.crawl.adding import BATCH
     from shoal.errors import UsageError
-    from shoal.processes.adding import BATCH
 
     found: list[Request] = []
     try:
@@ -277,7 +277,7 @@ def _given(urls: tuple[str, ...], file: str | None, lines: Lines) -> AsyncIterat
 
 async def _requests(urls: list[str], file: str | None, lines: Lines) -> AsyncIterator[Request | None]:
     """None where the next one may take long to arrive."""
-    from shoal.processes.url_lines import arriving, in_groups
+    from shoal.crawl.sources import arriving, in_groups
 
     for url in urls:
         if url != STDIN:
@@ -298,8 +298,8 @@ async def _requests(urls: list[str], file: str | None, lines: Lines) -> AsyncIte
 
 
 def _read(file: str) -> Iterator[str]:
+    from shoal.crawl.sources import open_lines, texts_in
     from shoal.errors import UsageError
-    from shoal.processes.url_lines import open_lines, texts_in
 
     path = Path(file)
     if path.exists() and not path.is_file():

@@ -14,10 +14,10 @@ from shoal.cli.options import crawl_argument, json_with, place_options
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
+    from shoal.crawl.opening import Places
     from shoal.model import Crawl
     from shoal.processes.advice import Advice
     from shoal.processes.deadline_plan import Plan
-    from shoal.processes.opening import Places
     from shoal.settings.values import MachineSize
 
 MEASURED_SECONDS = 5.0
@@ -54,13 +54,13 @@ def advise(crawl: str | None, *, places: Places, seconds: float, deadline: str |
 async def _advise(name: str | None, *, places: Places, seconds: float, deadline: str | None, as_json: bool) -> None:
     from shoal.cli.display.counting import Counting
     from shoal.cli.which import chosen_crawl
+    from shoal.crawl.inbox_readers import pushed_by_crawl
+    from shoal.crawl.opening import inbox_at
     from shoal.frontier import REDIS_SCHEMES
     from shoal.model import CrawlState
     from shoal.processes.advice import advise as advice_on
     from shoal.processes.crawl_survey import measured, surveyed
     from shoal.processes.deadline_plan import plan_for, plan_lines
-    from shoal.processes.opening import inbox_at
-    from shoal.processes.unread_inboxes import pushed_by_crawl
     from shoal.settings.values import parse_duration
 
     limit = parse_duration(deadline) if deadline is not None else 0.0

@@ -12,9 +12,9 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_option, place_options
 
 if TYPE_CHECKING:
+    from shoal.crawl.opening import Places
     from shoal.processes.alerts.alert_config import AlertConfig, Target
     from shoal.processes.alerts.alert_state import Alert
-    from shoal.processes.opening import Places
 
 HOW = "write [alerts] and [[alerts.to]] into shoal.toml"
 
@@ -86,8 +86,8 @@ def _document(alert: Alert) -> dict[str, Any]:
 
 
 async def _read(places: Places) -> list[Alert]:
+    from shoal.crawl.opening import frontier_at
     from shoal.processes.alerts.watchman import alerts_now
-    from shoal.processes.opening import frontier_at
 
     async with frontier_at(places.frontier) as frontier:
         return await alerts_now(frontier)

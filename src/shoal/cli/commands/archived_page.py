@@ -21,7 +21,7 @@ from shoal.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from shoal.archive.base import Archive, Capture
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
 
 BINARY_LOOK = 4096
 
@@ -92,7 +92,7 @@ async def _find(wanted: Wanted, places: Places, *, screen: Screen, with_body: bo
     """The captures that are wanted, oldest first, and the body of the latest."""
     from shoal.cli.next_commands import command, quote
     from shoal.cli.reading import with_archive
-    from shoal.processes.opening import archive_at
+    from shoal.crawl.opening import archive_at
 
     if not places.archive:
         places = replace(places, archive=(await with_archive(places, wanted.crawl)).archive)
@@ -114,7 +114,7 @@ async def _find(wanted: Wanted, places: Places, *, screen: Screen, with_body: bo
 async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[Capture]:
     """Captures by way of the fetch log, which names the object with a page's capture: faster than a scan."""
     from shoal.cli.reading import has_frontier, stores_of_crawls
-    from shoal.processes.crawl_record import with_refusals
+    from shoal.crawl.record import with_refusals
     from shoal.processes.url_fate import known_key
 
     if not has_frontier(places):

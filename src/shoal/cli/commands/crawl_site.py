@@ -9,9 +9,9 @@ import click
 from shoal.cli.options import exits_option, json_option, log_options, place_options, run_options, setting_options
 
 if TYPE_CHECKING:
-    from shoal.processes.deaths import Watched
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
     from shoal.spider.spider import Spider
+    from shoal.worker.deaths import Watched
 
 REFERENCE = "shoal.spider.generic:SitePages"
 
@@ -36,7 +36,7 @@ def crawl(urls: tuple[str, ...], *, places: Places, flags: dict[str, Any], **opt
         from shoal.cli.crawl_process import run_job
         from shoal.cli.job import Job
         from shoal.cli.loop import run
-        from shoal.crawl import settings_of
+        from shoal.run import settings_of
         from shoal.spider.generic import SitePages
         from shoal.urls.canonical import canonical, lane_of
 

@@ -13,10 +13,10 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_with, place_options
 
 if TYPE_CHECKING:
+    from shoal.crawl.opening import Places
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl, Progress
     from shoal.processes.lifetimes import Fate
-    from shoal.processes.opening import Places
 
 COLUMNS = ("crawl", "state", "age", "pages", "bytes", "urls", "what becomes of it")
 FIELDS = (
@@ -54,9 +54,9 @@ def crawls(*, places: Places, as_json: bool) -> None:
 
 
 async def _crawls(places: Places, *, as_json: bool) -> None:
-    from shoal.processes.crawl_record import with_refusals
+    from shoal.crawl.opening import frontier_at
+    from shoal.crawl.record import with_refusals
     from shoal.processes.lifetimes import fates
-    from shoal.processes.opening import frontier_at
 
     screen = Screen()
     async with frontier_at(places.frontier) as frontier:

@@ -15,9 +15,9 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.options import Command, crawl_argument, json_option, json_with, place_options
 
 if TYPE_CHECKING:
+    from shoal.crawl.opening import Places
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl, DeadFilter, DeadLetter
-    from shoal.processes.opening import Places
 
 
 def filter_options(command: Command) -> Command:
@@ -146,7 +146,7 @@ async def _change(
     name: str | None, which: dict[str, Any], verb: Literal["requeue", "drop"], *, places: Places, screen: Screen
 ) -> tuple[str, int]:
     from shoal.cli.which import chosen_crawl
-    from shoal.processes.steering import clear_dead
+    from shoal.run.steering import clear_dead
 
     async with chosen_crawl(places, name) as (frontier, crawl):
         with Counting.on(screen) as counting:
@@ -167,8 +167,8 @@ def _so_far(crawl: Crawl, number: int) -> str:
 
 async def _filter(which: dict[str, Any], crawl: Crawl, *, frontier: Frontier) -> DeadFilter:
     from shoal.model import DeadFilter
-    from shoal.processes.steering import lane_given
     from shoal.processes.url_fate import known_key
+    from shoal.run.steering import lane_given
     from shoal.urls.canonical import canonical
 
     key = None

@@ -21,9 +21,9 @@ from shoal.text.near_names import nearest
 
 if TYPE_CHECKING:
     from shoal.archive.base import Archive
+    from shoal.crawl.opening import Places, SharedResults
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl
-    from shoal.processes.opening import Places, SharedResults
     from shoal.store.base import Store
 
 STEP_SECONDS = 1.0
@@ -99,8 +99,8 @@ def delete(names: tuple[str, ...], *, places: Places, as_json: bool, yes: bool, 
 
 async def _delete(names: Sequence[str], wanted: Wanted, *, places: Places, as_json: bool, yes: bool) -> None:
     from shoal.cli.asking import ask_if_others_work_on
-    from shoal.processes.crawl_record import with_refusals
-    from shoal.processes.opening import frontier_at, shared_results
+    from shoal.crawl.opening import frontier_at, shared_results
+    from shoal.crawl.record import with_refusals
 
     screen = Screen()
     async with frontier_at(places.frontier) as frontier, shared_results() as results:
@@ -205,7 +205,7 @@ class Deletes:
             items = await self._count_items(crawl)
             found = msgspec.structs.replace(found, items=items if self._wanted.items else None)
         if self._wanted.pages and (archive := await self._archive(crawl)) is not None:
-            from shoal.processes.joining import check_own_archive
+            from shoal.crawl.joining import check_own_archive
 
             with Counting.on(self._screen) as counting:
                 looking = archive.delete_crawl(crawl.id, counts_only=True)
@@ -224,7 +224,7 @@ class Deletes:
             raise UsageError(f"{why}; without --items, --log and --pages it can be deleted")
 
     async def _count_entries(self, crawl: Crawl) -> int:
-        from shoal.processes.opening import inbox_at
+        from shoal.crawl.opening import inbox_at
 
         async with inbox_at(self._places) as inbox:
             return (await inbox.count([crawl.id])).get(crawl.id, 0)
@@ -232,7 +232,7 @@ class Deletes:
     async def _count_items(self, crawl: Crawl) -> int:
         """The items that the crawl wrote last. Refuses a store that is not the crawl's own and has none of them: with
         the crawl's record it would be forgotten where they are."""
-        from shoal.processes.joining import check_own_store, existing_store, stores_beside
+        from shoal.crawl.joining import check_own_store, existing_store, stores_beside
         from shoal.store.base import ItemFilter
 
         store = await self._store(crawl)
@@ -264,8 +264,8 @@ class Deletes:
         """Where more goes than what the frontier has: nothing of an unfinished crawl is lent from now on, and what its
         pages in flight store is waited for. Else the first step of the deletion is enough: to cancel a large crawl in a
         file keeps the workers of all others waiting."""
+        from shoal.crawl.record import is_unfinished
         from shoal.model import CrawlState
-        from shoal.processes.crawl_record import is_unfinished
 
         if self._wanted == Wanted() or not is_unfinished(crawl.state):
             return
@@ -278,7 +278,7 @@ class Deletes:
         self._screen.say(f"{several(leased, 'page')} of {crawl.id} in flight: what they still store stays")
 
     async def _from_frontier(self, name: str) -> None:
-        from shoal.processes.opening import inbox_at
+        from shoal.crawl.opening import inbox_at
 
         step = partial(self._frontier.delete_crawl, name, seconds=STEP_SECONDS)
         while not await step():
@@ -287,12 +287,12 @@ class Deletes:
             await inbox.delete(name)
 
     async def _store(self, crawl: Crawl) -> Store:
-        from shoal.processes.joining import existing_store
+        from shoal.crawl.joining import existing_store
 
         return await self._results.store(existing_store(crawl, self._places), wait=self._screen.say)
 
     async def _archive(self, crawl: Crawl) -> Archive | None:
-        from shoal.processes.joining import archive_to_read
+        from shoal.crawl.joining import archive_to_read
 
         url = archive_to_read(crawl, self._places)
         if url is None:

@@ -13,14 +13,14 @@ import click
 
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import dashboard_option, places_of
-from shoal.processes.result_places import DEFAULT_FILE
+from shoal.crawl.places import DEFAULT_FILE
 
 if TYPE_CHECKING:
     from shoal.cli.display.summary import Summary
     from shoal.cli.job import Job
-    from shoal.processes.deaths import Watched
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
     from shoal.testing.sites.site_process import SiteProcess
+    from shoal.worker.deaths import Watched
 
 REFERENCE = "shoal.cli.demo_spider:Shop"
 FOLDER = Path("shoal-demo")
@@ -79,8 +79,8 @@ def _demo(products: int, workers: int, *, dashboard: bool, watched: Watched | No
 def _job(site: SiteProcess, *, workers: int, watched: Watched | None) -> Job:
     from shoal.cli.commands.crawl_site import starting_at
     from shoal.cli.job import Job
-    from shoal.crawl import settings_of
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
+    from shoal.run import settings_of
     from shoal.spider.loading import load_spider
     from shoal.spider.spider import Sitemap
     from shoal.urls.canonical import lane_of
@@ -123,7 +123,7 @@ async def _show_items(summary: Summary, places: Places, screen: Screen) -> None:
     import msgspec
 
     from shoal.cli.display.lines import one_line
-    from shoal.processes.opening import store_at
+    from shoal.crawl.opening import store_at
     from shoal.store.base import ItemFilter
 
     rows: list[list[str]] = []

@@ -15,13 +15,13 @@ from shoal.cli.display.item_differences import DifferenceLines, total
 from shoal.cli.display.numbers import moment_given, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import check_exists, json_with, place_options
+from shoal.crawl.places import check_store_exists
 from shoal.errors import UsageError
-from shoal.processes.result_places import check_store_exists
 from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
+    from shoal.crawl.opening import Places
     from shoal.model import Crawl
-    from shoal.processes.opening import Places
     from shoal.store.base import Difference, Store
 
 CHANGES = ("new", "changed", "gone", "untold")
@@ -116,10 +116,10 @@ async def _show(
 @asynccontextmanager
 async def _compared(asked: Asked, places: Places, screen: Screen) -> AsyncIterator[tuple[Store, Span]]:
     """The store with the items, and what is compared."""
-    from shoal.processes.opening import store_at
+    from shoal.crawl.opening import store_at
 
     if asked.spider is not None:
-        from shoal.processes.result_places import default_store
+        from shoal.crawl.places import default_store
 
         url = places.store or default_store(places.frontier)
         span = _between(asked.spider, asked)
@@ -135,8 +135,8 @@ async def _compared(asked: Asked, places: Places, screen: Screen) -> AsyncIterat
 async def _of_crawls(asked: Asked, places: Places, screen: Screen) -> tuple[str, Span]:
     """The store of the crawls that are meant, and what is compared."""
     from shoal.cli.which import choose
-    from shoal.processes.joining import existing_store
-    from shoal.processes.opening import frontier_at
+    from shoal.crawl.joining import existing_store
+    from shoal.crawl.opening import frontier_at
 
     check_exists(places)
     async with frontier_at(places.frontier) as frontier:

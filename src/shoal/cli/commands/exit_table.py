@@ -18,10 +18,10 @@ from shoal.exits.pools import region_of
 from shoal.model import REGION
 
 if TYPE_CHECKING:
+    from shoal.crawl.opening import Places
     from shoal.exits.figures import Earnings
     from shoal.exits.offered import MachineOffer
     from shoal.model import Crawl, ExitStatus, Progress
-    from shoal.processes.opening import Places
 
 ROWS_SHOWN = 1000
 ROWS_READ = 100_000
@@ -74,7 +74,7 @@ async def _exits(
     name: str | None, *, places: Places, host: str | None, pool: str | None, sort: str, as_json: bool
 ) -> None:
     from shoal.cli.which import chosen_crawl
-    from shoal.processes.crew import at_work
+    from shoal.worker.workers import at_work
 
     async with chosen_crawl(places, name) as (frontier, crawl):
         found = await frontier.exits(crawl.id, limit=ROWS_READ)
@@ -298,7 +298,7 @@ def _check_pool(crawl: Crawl, pool: str | None, *, regions: Sequence[str]) -> No
 
 
 def _chosen(found: Sequence[ExitStatus], *, host: str | None, pool: str | None) -> list[ExitStatus]:
-    from shoal.processes.steering import lane_given
+    from shoal.run.steering import lane_given
 
     wanted = None if host is None else lane_given(host)
     return [

@@ -18,12 +18,12 @@ from shoal.cli.options import (
     output_option,
     place_options,
 )
+from shoal.crawl.places import check_store_exists
 from shoal.errors import UsageError
-from shoal.processes.result_places import check_store_exists
 from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
     from shoal.results.export import Wanted
     from shoal.store.base import Store
 
@@ -88,8 +88,8 @@ async def _export(
     **choice: Any,
 ) -> tuple[Exported, str]:
     """What was written, and what people should know about it."""
-    from shoal.processes.opening import store_at
-    from shoal.processes.result_places import default_store
+    from shoal.crawl.opening import store_at
+    from shoal.crawl.places import default_store
     from shoal.results.export import check_target
 
     check_target(output)
@@ -115,8 +115,8 @@ async def _export_crawl(
     from shoal.cli.item_owners import owners_line, owners_of
     from shoal.cli.reading import say_what_is_elsewhere
     from shoal.cli.which import choose
-    from shoal.processes.joining import existing_store
-    from shoal.processes.opening import frontier_at, store_at
+    from shoal.crawl.joining import existing_store
+    from shoal.crawl.opening import frontier_at, store_at
 
     async with frontier_at(places.frontier) as frontier:
         crawls = await frontier.crawls()

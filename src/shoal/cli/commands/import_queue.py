@@ -16,9 +16,9 @@ from shoal.cli.options import argument_option, checked_place, json_with, place_o
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
+    from shoal.crawl.opening import Places
     from shoal.integrations.scrapy.queue_source import SourceKeys
     from shoal.integrations.scrapy.taking_over import TakenOver, TakeOver
-    from shoal.processes.opening import Places
 
 FORMS = ("scrapy-redis-0.8", "scrapy-redis-0.6", "project")
 
@@ -101,10 +101,10 @@ def _check_packages() -> None:
 async def _take_over(
     name: str, source_url: str, *, places: Places, options: dict[str, Any], screen: Screen
 ) -> TakenOver:
+    from shoal.crawl.opening import frontier_at
     from shoal.frontier import REDIS_SCHEMES
     from shoal.integrations.scrapy.queue_source import QueueSource
     from shoal.integrations.scrapy.taking_over import take_over
-    from shoal.processes.opening import frontier_at
 
     if source_url.partition("://")[0] not in REDIS_SCHEMES:
         raise UsageError("where is the Redis of scrapy-redis? Give --from redis://host:6379/0")

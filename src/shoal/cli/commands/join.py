@@ -14,7 +14,7 @@ from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
     from shoal.cli.main import Entry
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
 
 # Different from the codes of a worker that refuses to work: the fleet replaces a worker that ends with this one.
 BROKEN = 70
@@ -56,8 +56,8 @@ def worker(
     Example: shoal worker books.py --frontier /srv/crawls/shoal.db
     """
     from shoal.cli.guardian import guarded
-    from shoal.processes.black_box import BlackBox
-    from shoal.processes.deaths import Watched
+    from shoal.worker.black_box import BlackBox
+    from shoal.worker.deaths import Watched
 
     def work(watched: Watched | None) -> int:
         from shoal.cli.loop import run

@@ -19,7 +19,7 @@ from shoal.cli.options import argument_option, check_json_output, json_option, o
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
     from shoal.results.replay import Replay, ReplayReport
 
 FAILURES_SHOWN = 20
@@ -56,10 +56,10 @@ async def _replay(
     reference: str, places: Places, *, screen: Screen, crawl: str | None, limit: int, **options: Any
 ) -> ReplayReport:
     from shoal.cli.reading import with_archive
-    from shoal.crawl import replay_for, settings_of
-    from shoal.processes.crawl_record import spider_of
-    from shoal.processes.opening import archive_at, store_at
+    from shoal.crawl.opening import archive_at, store_at
+    from shoal.crawl.record import spider_of
     from shoal.results.export import Wanted, check_target, export
+    from shoal.run import replay_for, settings_of
     from shoal.spider.loading import load_spider, made
     from shoal.spider.spider import spider_name
     from shoal.store.base import ItemFilter

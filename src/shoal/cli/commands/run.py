@@ -19,8 +19,8 @@ from shoal.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from shoal.processes.deaths import Watched
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
+    from shoal.worker.deaths import Watched
 
 
 @click.command(short_help="Run a spider to the end; run it again to resume.")
@@ -57,8 +57,8 @@ def run(
         from shoal.cli.job import Job
         from shoal.cli.loop import run as run_loop
         from shoal.cli.next_commands import run_line
-        from shoal.crawl import settings_of
-        from shoal.processes.spider_code import code_of
+        from shoal.crawl.code import code_of
+        from shoal.run import settings_of
         from shoal.spider.loading import load_spider, made
 
         kind = load_spider(spider)

@@ -15,8 +15,8 @@ from shoal.cli.reading import has_frontier
 from shoal.settings.table import CONFIG_FILE
 
 if TYPE_CHECKING:
+    from shoal.crawl.opening import Places
     from shoal.frontier.base import Frontier
-    from shoal.processes.opening import Places
     from shoal.processes.schedules.schedule_config import Schedule
     from shoal.processes.schedules.schedule_state import Entry
     from shoal.processes.schedules.schedule_views import Overview, ScheduleShown
@@ -210,7 +210,7 @@ def _act(places: Places, act: Act | None) -> Any:
     async def acting() -> Any:
         import time
 
-        from shoal.processes.opening import frontier_at
+        from shoal.crawl.opening import frontier_at
         from shoal.processes.schedules.schedule_views import overview
 
         async with frontier_at(places.frontier) as frontier:

@@ -20,7 +20,7 @@ from shoal.settings.layers import file_layer, resolve
 from shoal.settings.table import CONFIG_FILE, READER_VARIABLE, TOKEN_VARIABLE
 
 if TYPE_CHECKING:
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
     from shoal.processes.schedules.schedule_config import Schedule
     from shoal.serve.access import Access
 
@@ -118,7 +118,7 @@ def _pumping(
     """The coordinator at a pipe, if one was named."""
     if not pipe:
         return contextlib.nullcontext()
-    from shoal.crawl import coordinating
+    from shoal.run import coordinating
 
     return coordinating(str(pipe), places, say=say, stop=stop)
 

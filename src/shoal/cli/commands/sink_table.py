@@ -11,8 +11,8 @@ import click
 from shoal.cli.display.numbers import count, duration, moment, moment_given, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_with, store_option
+from shoal.crawl.places import check_store_exists
 from shoal.errors import UsageError
-from shoal.processes.result_places import check_store_exists
 
 if TYPE_CHECKING:
     from shoal.processes.sink_pump import SinkPump
@@ -165,7 +165,7 @@ def _shown(state: SinkState) -> str:
 
 def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
     from shoal.cli.loop import run
-    from shoal.processes.opening import store_at
+    from shoal.crawl.opening import store_at
 
     async def opened() -> T:
         async with store_at(url) as store:

@@ -9,7 +9,7 @@ import click
 from shoal.cli.display.lines import shown
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import store_option
-from shoal.processes.result_places import check_store_exists
+from shoal.crawl.places import check_store_exists
 
 if TYPE_CHECKING:
     from shoal.store.base import QueryAnswer
@@ -37,7 +37,7 @@ def sql(statement: str, *, store: str, as_json: bool, limit: int) -> None:
 
 
 async def _ask(statement: str, *, url: str, as_json: bool, limit: int) -> None:
-    from shoal.processes.opening import store_at
+    from shoal.crawl.opening import store_at
 
     async with store_at(url) as store:
         answer = await store.query(statement, limit=limit)

@@ -12,17 +12,17 @@ import msgspec
 from shoal.cli.display.numbers import count, duration, moment, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import check_exists, crawl_argument, json_option, place_options
+from shoal.crawl.places import check_store_exists
 from shoal.errors import UsageError
-from shoal.processes.result_places import check_store_exists
 
 if TYPE_CHECKING:
+    from shoal.crawl.opening import Places, StoreOf
+    from shoal.crawl.places import RememberedPlace, ResultPlaces
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl, Progress, WorkerBeat
-    from shoal.processes.crew import Member
-    from shoal.processes.opening import Places, StoreOf
-    from shoal.processes.result_places import RememberedPlace, ResultPlaces
     from shoal.processes.served_kinds import KindShown
     from shoal.processes.stats import Snapshot
+    from shoal.worker.workers import Member
 
 
 class View(NamedTuple):
@@ -37,9 +37,9 @@ class View(NamedTuple):
     @property
     def strangers(self) -> list[WorkerBeat]:
         """The workers at work that run other code of the spider than the crawl's."""
-        from shoal.processes.crawl_record import code_known
-        from shoal.processes.crew import Presence
-        from shoal.processes.spider_code import others
+        from shoal.crawl.code import others
+        from shoal.crawl.record import code_known
+        from shoal.worker.workers import Presence
 
         at_work = (member.beat for member in self.crew if member.presence is Presence.WORKING)
         return others(at_work, code_known(self.snapshot.crawl))
@@ -69,8 +69,8 @@ def status(crawl: str | None, *, places: Places, as_json: bool) -> None:
 async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
     from shoal.cli.reading import has_frontier, stores_of_crawls
     from shoal.cli.which import choose_all
+    from shoal.crawl.joining import foreign_store
     from shoal.pipes.pump import unreadable_lines
-    from shoal.processes.joining import foreign_store
 
     screen = Screen()
     if not has_frontier(places):
@@ -104,7 +104,7 @@ async def _say_unread(
     crawls: Sequence[Crawl], name: str | None, *, places: Places, frontier: Frontier | None, screen: Screen
 ) -> None:
     from shoal.cli.inbox_lines import say_unread
-    from shoal.processes.crawl_record import with_refusals
+    from shoal.crawl.record import with_refusals
 
     usable = [crawl for crawl in with_refusals(crawls) if not crawl.refusal]
     only = next((crawl for crawl in usable if name in (crawl.id, crawl.spider)), None)
@@ -113,10 +113,10 @@ async def _say_unread(
 
 
 async def _look(crawl: Crawl, *, frontier: Frontier, store_of: StoreOf, screen: Screen) -> View:
-    from shoal.processes.coordinator import Coordinator
-    from shoal.processes.crawl_record import results_known
-    from shoal.processes.crew import crew_of
+    from shoal.crawl.record import results_known
+    from shoal.run.coordinator import Coordinator
     from shoal.store.base import ItemFilter
+    from shoal.worker.workers import crew_of
 
     watcher = Coordinator(crawl, frontier=frontier, show=_ignore, say=screen.say)
     snapshot = await watcher.look(lanes=LANES_READ)
@@ -141,8 +141,8 @@ async def _read(frontier: Frontier, crawls: Sequence[Crawl], screen: Screen) -> 
 
 def document(view: View) -> dict[str, Any]:
     """A crawl for scripts."""
+    from shoal.crawl.record import code_known
     from shoal.policy.verdicts import asides
-    from shoal.processes.crawl_record import code_known
     from shoal.processes.stats import seconds_left, spent_budget
 
     snapshot, results = view.snapshot, view.results
@@ -193,8 +193,8 @@ def late_line(snapshot: Snapshot) -> str:
 
 def _stops_at(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """What will stop the crawl, and how far it is."""
+    from shoal.crawl.record import is_unfinished
     from shoal.policy.limits import COUNTED, counted_for
-    from shoal.processes.crawl_record import is_unfinished
 
     crawl, progress = snapshot.crawl, snapshot.progress
     if not crawl.limits or not is_unfinished(progress.state):

@@ -17,9 +17,9 @@ from shoal.errors import UsageError
 from shoal.model import VIA, CrawlState
 
 if TYPE_CHECKING:
+    from shoal.crawl.opening import Places
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl
-    from shoal.processes.opening import Places
 
 LANES_READ = 5_000
 NEAR_SHOWN = 3
@@ -169,7 +169,7 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places, yes
     from shoal.cli.which import chosen_crawl
     from shoal.policy.limits import raised, reached_by
     from shoal.processes.stats import raised_budget, spent_budget
-    from shoal.processes.steering import check_change
+    from shoal.run.steering import check_change
 
     async with chosen_crawl(places, name) as (frontier, crawl):
         former = await frontier.progress(crawl.id)
@@ -198,7 +198,7 @@ async def _pace(host: str, rate: str, name: str | None, *, places: Places, as_js
     from shoal.cli.next_commands import command, quote
     from shoal.cli.which import chosen_crawl
     from shoal.processes.stats import describe_interval
-    from shoal.processes.steering import check_pool, lane_given, set_pace
+    from shoal.run.steering import check_pool, lane_given, set_pace
     from shoal.settings.values import parse_rate
 
     lane = lane_given(host)
@@ -229,8 +229,8 @@ async def _pace(host: str, rate: str, name: str | None, *, places: Places, as_js
 
 async def _prioritise(name: str, number: int, *, places: Places, as_json: bool) -> None:
     from shoal.cli.which import chosen_crawl
-    from shoal.processes.crawl_record import is_unfinished
-    from shoal.processes.steering import set_priority
+    from shoal.crawl.record import is_unfinished
+    from shoal.run.steering import set_priority
 
     async with chosen_crawl(places, name) as (frontier, crawl):
         before = await set_priority(crawl, number, frontier=frontier)
@@ -245,7 +245,7 @@ async def _prioritise(name: str, number: int, *, places: Places, as_json: bool) 
 
 async def _hosts(frontier: Frontier, crawl: Crawl) -> list[str]:
     """The lanes that the crawl began with, and those that have something to do."""
-    from shoal.processes.crawl_record import record_of
+    from shoal.crawl.record import record_of
 
     first = record_of(crawl).start_lanes if crawl.settings else []
     return [*first, *(one.lane for one in await frontier.lanes(crawl.id, limit=LANES_READ))]

@@ -12,8 +12,8 @@ from shoal.cli.display.counting import Counting
 from shoal.cli.display.numbers import count, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_with, store_option
+from shoal.crawl.places import check_store_exists
 from shoal.errors import UsageError
-from shoal.processes.result_places import check_store_exists
 from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def tidy(store: str, *, retention: str | None, archive: str | None, versions: st
     Example: shoal store tidy --retention 90d --retention-archive s3://bucket/log
     """
     from shoal.cli.loop import run
-    from shoal.crawl import settings_of
+    from shoal.run import settings_of
     from shoal.settings.values import parse_duration
     from shoal.spider.spider import Spider
 
@@ -124,7 +124,7 @@ def weeks(*, store: str, as_json: bool) -> None:
 
 
 async def _init(url: str) -> None:
-    from shoal.processes.opening import store_at
+    from shoal.crawl.opening import store_at
 
     # To open a store creates its tables, or brings them up to date.
     async with store_at(url):
@@ -160,7 +160,7 @@ class Tidied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _tidy(url: str, settings: Settings, *, screen: Screen) -> Tidied:
-    from shoal.processes.opening import store_at
+    from shoal.crawl.opening import store_at
     from shoal.results.log_files import check_log_archive, move_log
     from shoal.settings.values import parse_duration
 
@@ -185,7 +185,7 @@ async def _tidy(url: str, settings: Settings, *, screen: Screen) -> Tidied:
 
 
 async def _weeks(url: str) -> list[dict[str, Any]]:
-    from shoal.processes.opening import store_at
+    from shoal.crawl.opening import store_at
 
     async with store_at(url) as store:
         parts = await store.log_weeks.moved()

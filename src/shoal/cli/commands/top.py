@@ -18,10 +18,10 @@ from shoal.cli.options import crawl_argument, place_options
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from shoal.crawl.opening import Places
     from shoal.frontier.base import Frontier
-    from shoal.processes.coordinator import Coordinator
-    from shoal.processes.opening import Places
     from shoal.processes.stats import Snapshot
+    from shoal.run.coordinator import Coordinator
 
 LOOK_SECONDS = 0.5
 LANES_SHOWN = 8
@@ -44,7 +44,7 @@ def top(crawl: str | None, *, places: Places) -> None:
 
 async def _top(name: str | None, *, places: Places) -> None:
     from shoal.cli.display.progress import line_of
-    from shoal.processes.opening import frontier_at
+    from shoal.crawl.opening import frontier_at
 
     screen = Screen()
     async with frontier_at(places.frontier) as frontier:
@@ -76,8 +76,8 @@ async def _look(
 ) -> list[Snapshot]:
     """A snapshot of each crawl that is shown. Watchers are kept between calls: they measure the rate."""
     from shoal.cli.which import choose_all
-    from shoal.processes.coordinator import Coordinator
-    from shoal.processes.crawl_record import is_unfinished
+    from shoal.crawl.record import is_unfinished
+    from shoal.run.coordinator import Coordinator
 
     crawls = choose_all(await frontier.crawls(), name, say=say)
     shown = crawls if name is not None else [crawl for crawl in crawls if is_unfinished(crawl.state)]

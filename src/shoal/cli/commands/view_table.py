@@ -11,8 +11,8 @@ import msgspec
 from shoal.cli.display.numbers import count, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_with, store_option
+from shoal.crawl.places import check_store_exists
 from shoal.errors import UsageError
-from shoal.processes.result_places import check_store_exists
 from shoal.text.near_names import did_you_mean
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def views(*, store: str, as_json: bool) -> None:
 
 
 async def _list(url: str, *, as_json: bool) -> None:
-    from shoal.processes.opening import store_at
+    from shoal.crawl.opening import store_at
 
     async with store_at(url) as store:
         found = await store.views.all()
@@ -102,7 +102,7 @@ async def _list(url: str, *, as_json: bool) -> None:
 
 
 async def _drop(url: str, wanted: Wanted, *, as_json: bool) -> None:
-    from shoal.processes.opening import store_at
+    from shoal.crawl.opening import store_at
 
     if wanted.type is not None or wanted.indexed:
         raise UsageError("--drop drops the whole view: leave out --type and --index")
@@ -125,7 +125,7 @@ async def _drop(url: str, wanted: Wanted, *, as_json: bool) -> None:
 
 
 async def _make(url: str, wanted: Wanted, *, as_json: bool) -> None:
-    from shoal.processes.opening import store_at
+    from shoal.crawl.opening import store_at
 
     screen = Screen()
     async with store_at(url) as store:

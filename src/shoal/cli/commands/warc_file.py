@@ -17,7 +17,7 @@ from shoal.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from shoal.archive.base import Archive
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
 
 SUFFIXES = (".warc", ".warc.gz")
 
@@ -46,7 +46,7 @@ def warc(crawl: str, *, output: str, places: Places, as_json: bool) -> None:
 async def _warc(crawl: str, target: Path, *, places: Places, screen: Screen) -> int:
     from shoal.cli.reading import with_archive
     from shoal.cli.which import no_archived_crawl
-    from shoal.processes.opening import archive_at
+    from shoal.crawl.opening import archive_at
 
     if not target.name.endswith(SUFFIXES):
         raise UsageError(f"{target} does not have a WARC file's name: end it in {' or '.join(SUFFIXES)}")

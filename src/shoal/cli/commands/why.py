@@ -15,7 +15,7 @@ from shoal.model import DIRECT, TaskState
 from shoal.processes.fate_text import document, sentence
 
 if TYPE_CHECKING:
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
     from shoal.processes.url_fate import Fate, PageItem
     from shoal.store.base import FetchRow
 

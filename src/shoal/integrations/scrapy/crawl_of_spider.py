@@ -7,6 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from shoal.crawl.joining import places_of_new, places_to_join, results_of
+from shoal.crawl.opening import Places
+from shoal.crawl.record import CrawlRecord, is_unfinished, next_id, record_of, results_known, with_refusals
 from shoal.errors import UsageError
 from shoal.exits.configuration import exits_by_name
 from shoal.exits.offered import Offered
@@ -19,12 +22,9 @@ from shoal.model import Budgets, Crawl, CrawlState
 from shoal.policy.limits import limits_of
 from shoal.policy.pace import fastest_interval
 from shoal.policy.politeness import lent_interval
-from shoal.processes.crawl_record import CrawlRecord, is_unfinished, next_id, record_of, results_known, with_refusals
-from shoal.processes.crew import at_work
-from shoal.processes.joining import places_of_new, places_to_join, results_of
-from shoal.processes.opening import Places
 from shoal.settings.table import Settings
 from shoal.settings.values import parse_duration, parse_rate
+from shoal.worker.workers import at_work
 
 REFERENCE = "scrapy:"  # begins the reference of a spider that Scrapy runs
 

@@ -10,6 +10,8 @@ from typing import Any
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
+from shoal.crawl.opening import Places
+from shoal.crawl.places import check_place
 from shoal.errors import ShoalError, UsageError
 from shoal.exits.offered import own_exits
 from shoal.integrations.scrapy.bridge import bridge_of, spider_of
@@ -18,8 +20,6 @@ from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl
 from shoal.integrations.scrapy.project_pools import exits_file, pools_of
 from shoal.integrations.scrapy.redis_settings import frontier_of, reads_redis, remarks_on
 from shoal.integrations.scrapy.settings_of_scrapy import PREFIX, check_effects, pass_on, unused_parts, wants_guard
-from shoal.processes.opening import Places
-from shoal.processes.result_places import check_place
 from shoal.results.export import STDOUT, check_targets
 from shoal.settings.layers import resolve
 from shoal.settings.table import EXITS_VARIABLE, Settings

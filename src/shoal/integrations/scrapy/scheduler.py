@@ -13,6 +13,7 @@ from scrapy.crawler import Crawler
 from scrapy.utils.request import referer_str
 from twisted.internet.defer import Deferred
 
+from shoal.crawl.record import record_of
 from shoal.errors import ShoalError
 from shoal.integrations.scrapy.bridge import bridge_of, spider_of, stats_of
 from shoal.integrations.scrapy.carried_cookies import CarriedCookies
@@ -34,9 +35,8 @@ from shoal.integrations.scrapy.remembered_fingerprints import fingerprint_of
 from shoal.integrations.scrapy.stored_requests import ENTRY, StoredRequests, UnfitRequest
 from shoal.integrations.scrapy.visits import CURRENT, Visit
 from shoal.integrations.scrapy.worker_thread import UNFINISHED, Reports, WorkerThread
-from shoal.processes.crawl_record import record_of
-from shoal.processes.memory import spare_existing_objects
 from shoal.text.secrets import masked
+from shoal.worker.retirement import spare_existing_objects
 
 log = logging.getLogger("shoal")
 # Where Scrapy's own filter logs, and as it does.

@@ -24,8 +24,8 @@ from shoal.model import DIRECT, Dead, Done, LaneUpdate, Lease, Released, Result,
 from shoal.policy.pace import Moods
 from shoal.policy.retries import Verdict, backoff, judge, retry_after
 from shoal.policy.verdicts import ITEMS
-from shoal.processes.tally import Tally
 from shoal.settings.table import Settings
+from shoal.worker.tally import Tally
 
 Offer = Callable[[Visit], None]
 Put = Callable[[str, list[Task]], Awaitable[object]]

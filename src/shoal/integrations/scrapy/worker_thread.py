@@ -15,6 +15,8 @@ from typing import TypeVar
 
 from scrapy import Request
 
+from shoal.crawl.feeder import RENEW_SECONDS
+from shoal.crawl.opening import frontier_at, store_at
 from shoal.errors import ShoalError
 from shoal.exits.troubles import Troubles
 from shoal.frontier.base import Frontier
@@ -26,18 +28,16 @@ from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping, Records
 from shoal.model import HTTP, CrawlState, Lease, Progress, Task
 from shoal.policy.verdicts import ITEMS
-from shoal.processes.black_box import BlackBox
 from shoal.processes.clearing import clearing_beside
-from shoal.processes.coordinator import Coordinator
-from shoal.processes.feeder import RENEW_SECONDS
-from shoal.processes.opening import frontier_at, store_at
-from shoal.processes.outages import until_reachable
-from shoal.processes.tally import Tally
-from shoal.processes.worker import Worker
-from shoal.processes.worker_parts import WorkerParts
 from shoal.results.export import Wanted, export
+from shoal.run.coordinator import Coordinator
 from shoal.spider.spider import Spider
 from shoal.store.base import ItemFilter, ItemRow, Store
+from shoal.worker.black_box import BlackBox
+from shoal.worker.outages import until_reachable
+from shoal.worker.parts import WorkerParts
+from shoal.worker.tally import Tally
+from shoal.worker.worker import Worker
 
 TAKEN_IN_AT_ONCE = 500
 LOOK_SECONDS = 0.05

@@ -11,10 +11,10 @@ import msgspec
 from shoal.exits.figures import money
 from shoal.model import Crawl, CrawlState, Point, Progress
 from shoal.processes.alerts.alert_config import AlertRules
-from shoal.processes.crew import Member, Presence
 from shoal.processes.schedules.schedule_state import Entry, ScheduleState
 from shoal.store.base import COUNTED, SinkState
 from shoal.text.errors import several
+from shoal.worker.workers import Member, Presence
 
 PARTS: Final = 5
 LEAST_ATTEMPTS: Final = 20

@@ -14,6 +14,10 @@ from typing import Final
 
 import msgspec
 
+from shoal.crawl.duty_notes import read_noted
+from shoal.crawl.opening import Places
+from shoal.crawl.places import path_of
+from shoal.crawl.record import is_unfinished
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, WorkerBeat
@@ -40,15 +44,11 @@ from shoal.processes.alerts.alert_state import (
     sent,
 )
 from shoal.processes.alerts.senders import NotSent, send
-from shoal.processes.crawl_record import is_unfinished
-from shoal.processes.crew import crew_of
-from shoal.processes.duty_notes import read_noted
-from shoal.processes.opening import Places
-from shoal.processes.outages import until_reachable
-from shoal.processes.result_places import path_of
 from shoal.processes.schedules.timekeeper import schedule_notes
 from shoal.store.base import SinkState
 from shoal.text.errors import line_of
+from shoal.worker.outages import until_reachable
+from shoal.worker.workers import crew_of
 
 DUTY: Final = "alerts"
 # How long a watchman that died keeps the others from its duty, at least. It is renewed while messages are sent.

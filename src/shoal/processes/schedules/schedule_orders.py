@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from shoal.crawl.duty_notes import change_noted, read_noted
 from shoal.errors import StorageBroken
 from shoal.frontier.base import Frontier
-from shoal.processes.duty_notes import change_noted, read_noted
 from shoal.processes.schedules.schedule_config import Schedule
 from shoal.processes.schedules.schedule_state import Asked
 

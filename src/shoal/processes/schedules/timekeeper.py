@@ -13,13 +13,12 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
+from shoal.crawl.duty_notes import read_noted
+from shoal.crawl.record import belongs_to, is_unfinished, record_of, with_refusals
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.policy.verdicts import faults_of
-from shoal.processes.crawl_record import belongs_to, is_unfinished, record_of, with_refusals
-from shoal.processes.crew import at_work
-from shoal.processes.duty_notes import read_noted
 from shoal.processes.schedules.schedule_config import Schedule
 from shoal.processes.schedules.schedule_orders import (
     Orders,
@@ -31,6 +30,7 @@ from shoal.processes.schedules.schedule_orders import (
 from shoal.processes.schedules.schedule_rules import Sight, crawl_to_cancel, look, wants_look
 from shoal.processes.schedules.schedule_state import Entry, Notes, ScheduleState, read_notes
 from shoal.text.errors import line_of
+from shoal.worker.workers import at_work
 
 DUTY: Final = "schedules"
 # How long a coordinator that died keeps the others from its duty.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.processes.opening import Places
+from shoal.crawl.opening import Places
 from shoal.settings.table import Settings
 from shoal.testing.chaos.bad_pages import BadPages, choose
 

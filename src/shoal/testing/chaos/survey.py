@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from shoal.crawl import intake_of
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import outcome_of
 from shoal.model import Crawl, Progress, TaskState, TaskStatus
+from shoal.run import intake_of
 from shoal.store.base import FetchRow, ItemFilter, Store, StoredItem
 from shoal.text.errors import several
 
