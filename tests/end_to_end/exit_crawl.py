@@ -17,8 +17,8 @@ from shoal import Spider
 from shoal.crawl.beginning import begin
 from shoal.crawl.opening import Places, opened
 from shoal.frontier.base import Frontier
+from shoal.insight.stats import Snapshot
 from shoal.model import Crawl, DeadFilter, ExitStatus, Progress
-from shoal.processes.stats import Snapshot
 from shoal.run import intake_of, settings_of, worker_for
 from shoal.run.coordinator import Coordinator
 from shoal.store.base import Store, StoredItem

@@ -14,7 +14,7 @@ import pytest
 from command_line import Folder
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from shoal.processes.traces import wants_traces
+from shoal.insight.traces import wants_traces
 from shoal.testing.servers.http_receiver import HttpReceiver, http_receiver
 from shoal.testing.sites.site_process import SiteProcess
 

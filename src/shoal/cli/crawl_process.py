@@ -42,14 +42,13 @@ from shoal.crawl.known_pages import compiled, learn_earlier, skip_stored, skippe
 from shoal.crawl.opening import Places, Say, archive_of, frontier_at, store_at, waiting_for
 from shoal.crawl.record import is_unfinished, owner_of, record_of
 from shoal.crawl.sources import check_start
+from shoal.duties.alerts.config import load_alerts
 from shoal.errors import CrawlLost
 from shoal.frontier.base import Frontier
+from shoal.insight.stats import Snapshot, check_stages
 from shoal.model import Crawl, CrawlState, Progress
 from shoal.policy.limits import reached_by
 from shoal.policy.verdicts import is_stopped, why_not_whole
-from shoal.processes.alerts.alert_config import load_alerts
-from shoal.processes.served_kinds import check_stages
-from shoal.processes.stats import Snapshot
 from shoal.results.export import STDOUT, Wanted, check_targets, export
 from shoal.run import WorkPlace, intake_of, run_crawl
 from shoal.run.coordinator import Coordinator

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shoal.crawl.code import NO_CODE, SpiderCode
 from shoal.crawl.opening import Places
-from shoal.processes.alerts.alert_config import AlertConfig
+from shoal.duties.alerts.config import AlertConfig
 from shoal.settings.table import Settings
 from shoal.spider.spider import Spider
 from shoal.worker.deaths import Watched

@@ -11,11 +11,19 @@ from shoal.cli.next_commands import pasted
 from shoal.crawl.opening import Places
 from shoal.crawl.places import DEFAULT_FILE
 from shoal.errors import ServerUnreachable, UsageError
-from shoal.processes.outlets import begin_sinks, forget_stdout, outlets_of, sinks_given
-from shoal.processes.sink_pump import SinkEnd, SinkPump, pumping, waiting_line
 from shoal.settings.table import STORE_VARIABLE
-from shoal.sink import open_sink
-from shoal.sink.sink_urls import STDOUT, SinkUrl
+from shoal.sinks import open_sink
+from shoal.sinks.pump import (
+    SinkEnd,
+    SinkPump,
+    begin_sinks,
+    forget_stdout,
+    outlets_of,
+    pumping,
+    sinks_given,
+    waiting_line,
+)
+from shoal.sinks.urls import STDOUT, SinkUrl
 from shoal.store.base import Outbox
 from shoal.worker.outages import WAITING, until_reachable
 

@@ -28,12 +28,12 @@ from shoal.crawl.joining import places_to_join, results_of
 from shoal.crawl.opening import Places, SharedResults, frontier_at, shared_results, waiting_for
 from shoal.crawl.places import path_of
 from shoal.crawl.record import belongs_to, is_unfinished, owner_of, record_of, with_refusals
+from shoal.duties.clearing import clearing_beside
 from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.pipes import is_pipe
 from shoal.policy.verdicts import faults_of
-from shoal.processes.clearing import clearing_beside
 from shoal.run import listener_at, settings_of, worker_for
 from shoal.run.coordinator import StatesSeen
 from shoal.settings.table import Settings

@@ -29,6 +29,8 @@ from shoal.fetch.descriptors import within_limit
 from shoal.fetch.exits import ExitConfig
 from shoal.fetch.http import HttpFetcher
 from shoal.frontier.base import Frontier
+from shoal.insight.stats import check_stages, handled_elsewhere, kinds_of
+from shoal.insight.traces import Traces, wants_traces
 from shoal.journey.alarm import Witness
 from shoal.journey.conditional import FormerPages, LastVisits
 from shoal.journey.handlers import Handlers
@@ -40,8 +42,6 @@ from shoal.journey.robots import LaneRules
 from shoal.journey.stages import Stages
 from shoal.model import BROWSER, Crawl, Pool
 from shoal.pipes import is_pipe
-from shoal.processes.served_kinds import check_stages, handled_elsewhere, kinds_of
-from shoal.processes.traces import Traces, wants_traces
 from shoal.run.intakes import intake_of
 from shoal.settings.table import (
     ARCHIVE_VARIABLE,
@@ -161,7 +161,7 @@ def _traces_of(settings: Settings, *, worker: str, say: Say) -> Traces | None:
     """Traces of a share of a worker's pages, where a collector is named. Nothing of OpenTelemetry is loaded else."""
     if not wants_traces(settings.trace_share, environ=os.environ):
         return None
-    from shoal.processes.otlp import Collector
+    from shoal.insight.traces import Collector
 
     return Traces(Collector.open(say=say), share=settings.trace_share, worker=worker)
 

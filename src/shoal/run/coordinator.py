@@ -14,17 +14,17 @@ from functools import partial
 from typing import TypeVar
 
 from shoal.crawl.feeder import Feeder
+from shoal.duties.gone import GoneMarker
+from shoal.duties.history import Historian
 from shoal.errors import ShoalError, StorageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import POINT_SECONDS
+from shoal.insight.deadline import DeadlineWatch
+from shoal.insight.looking import LANES_SHOWN, Looker
+from shoal.insight.stats import Snapshot
 from shoal.journey.intake import Intake
 from shoal.logs import Events
 from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
-from shoal.processes.deadline_watch import DeadlineWatch
-from shoal.processes.gone_marking import GoneMarker
-from shoal.processes.history import Historian
-from shoal.processes.looking import LANES_SHOWN, Looker
-from shoal.processes.stats import Snapshot
 from shoal.spider.spider import Spider
 from shoal.store.base import Store
 from shoal.worker.machine import is_running, this_machine

@@ -13,11 +13,11 @@ from shoal.crawl.inbox import Listener
 from shoal.crawl.opening import Places, Say, archive_of, frontier_at
 from shoal.crawl.record import code_known, is_unfinished, record_of
 from shoal.crawl.sources import reads_input
+from shoal.duties.alerts.config import AlertConfig
+from shoal.duties.clearing import clearing_beside
 from shoal.errors import StorageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
-from shoal.processes.alerts.alert_config import AlertConfig
-from shoal.processes.clearing import clearing_beside
 from shoal.results.log_files import Retention
 from shoal.run.building import fleet_for, worker_for
 from shoal.run.coordinator import Coordinator
@@ -51,7 +51,7 @@ async def watching(at: WorkPlace, *, frontier: Frontier, say: Say, stop: asyncio
     if at.alerts is None:
         yield
         return
-    from shoal.processes.alerts.watchman import Watchman, local_paths
+    from shoal.duties.alerts.watcher import Watchman, local_paths
 
     paths = local_paths(at.places)
     watchman = Watchman(at.alerts, frontier=frontier, say=say, paths=paths, sinks=at.store.outbox.sinks)

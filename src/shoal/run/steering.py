@@ -8,10 +8,10 @@ from typing import Literal
 from shoal.crawl.record import with_priority
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
+from shoal.insight.bounds import PACE_CHANGED
+from shoal.insight.stats import spent_budget, stopping_limit
 from shoal.model import STAGE, VIA, Crawl, CrawlState, DeadFilter, LaneUpdate, Progress
 from shoal.policy.politeness import lent_interval
-from shoal.processes.lane_reasons import PACE_CHANGED
-from shoal.processes.stats import spent_budget, stopping_limit
 from shoal.settings.values import parse_rate
 from shoal.urls.canonical import canonical, lane_of
 

@@ -13,10 +13,9 @@ from shoal.crawl.code import others
 from shoal.crawl.record import code_known, record_of, results_known, with_refusals
 from shoal.errors import CrawlLost, UsageError
 from shoal.frontier.base import Frontier
+from shoal.insight.looking import Looker
+from shoal.insight.stats import Snapshot, describe_interval, kinds_shown, seconds_left
 from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
-from shoal.processes.looking import Looker
-from shoal.processes.served_kinds import kinds_shown
-from shoal.processes.stats import Snapshot, describe_interval, seconds_left
 from shoal.serve.shapes import Counts, CrawlDetail, CrawlSummary, KindOfTasks, LastHost, ResultPlacesShown
 from shoal.text.secrets import masked_text
 from shoal.worker.workers import SILENT_SECONDS

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.crawl.record import with_refusals
+from shoal.duties.clearing import learns_from
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
+from shoal.insight.advice import Advice
 from shoal.model import Crawl, CrawlState
-from shoal.processes.advice import Advice
-from shoal.processes.lifetimes import learns_from
 from shoal.run.steering import check_change, set_priority
 from shoal.serve.answers import Refusal
 from shoal.serve.operations import Call

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Final
 
 from shoal.errors import ShoalError
-from shoal.processes.outlets import outlets_of
-from shoal.processes.sink_pump import SinkPump
 from shoal.serve.parts import Parts
 from shoal.serve.sinks_seen import known_stores
+from shoal.sinks.pump import SinkPump, outlets_of
 from shoal.store.base import Store
 
 # How often it is looked for sinks that were added, and for stores that were opened again.

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 from shoal.crawl.record import is_readable
+from shoal.duties.gone import GoneMarker
 from shoal.errors import ShoalError, StorageBroken, StorageError
 from shoal.model import Crawl, CrawlState
-from shoal.processes.gone_marking import GoneMarker
 from shoal.serve.answers import Refusal
 from shoal.serve.parts import Parts
 from shoal.worker.workers import SILENT_SECONDS, is_at_work

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from shoal.frontier.base import Frontier
+from shoal.insight.bounds import BOOSTED, is_resting, why_so
+from shoal.insight.stats import describe_interval, pool_of
 from shoal.model import Crawl, LaneStatus, LaneUpdate
 from shoal.policy.politeness import allowed_interval, lent_interval
-from shoal.processes.lane_reasons import BOOSTED, is_resting, why_so
-from shoal.processes.stats import describe_interval, pool_of
 from shoal.run.steering import check_pool, lane_given, set_pace
 from shoal.serve.answers import Refusal
 from shoal.serve.operations import Call

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from functools import partial
 
 from shoal.crawl.opening import inbox_at
+from shoal.duties.alerts.watcher import Watchman, alerts_now, local_paths
+from shoal.duties.clearing import Clearing
+from shoal.duties.history import Historian
+from shoal.duties.schedules.scheduler import Timekeeper
 from shoal.errors import ServerUnreachable, ShoalError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import POINT_SECONDS
 from shoal.model import CrawlState
-from shoal.processes.alerts.watchman import Watchman, alerts_now, local_paths
-from shoal.processes.clearing import Clearing
-from shoal.processes.history import Historian
-from shoal.processes.schedules.timekeeper import Timekeeper
 from shoal.serve.parts import Parts
 from shoal.serve.shapes import Alert
 from shoal.serve.sinks_seen import states_of_sinks

@@ -15,12 +15,12 @@ from prometheus_client.core import (
     SummaryMetricFamily,
 )
 
+from shoal.duties.history import OTHER, commonest
 from shoal.exits.figures import HEALTH, health_of
+from shoal.insight.advice import Advice
+from shoal.insight.survey import Survey, summed
+from shoal.insight.utilisation import THINGS
 from shoal.model import FETCH_BUCKETS, CrawlState, LaneStatus
-from shoal.processes.advice import Advice
-from shoal.processes.crawl_survey import Survey, summed
-from shoal.processes.history import OTHER, commonest
-from shoal.processes.utilisation import THINGS
 from shoal.serve.sinks_seen import SinkSeen
 from shoal.serve.surveyor import Surveyor
 from shoal.store.base import COUNTED

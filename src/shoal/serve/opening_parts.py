@@ -10,11 +10,11 @@ from pathlib import Path
 from shoal.crawl.inbox import Inbox
 from shoal.crawl.opening import Places, inbox_beside
 from shoal.crawl.places import file_of
+from shoal.duties.alerts.config import AlertConfig
+from shoal.duties.schedules.config import Schedule
 from shoal.errors import StorageError, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
-from shoal.processes.alerts.alert_config import AlertConfig
-from shoal.processes.schedules.schedule_config import Schedule
 from shoal.serve.access import Access
 from shoal.serve.parts import Parts
 from shoal.serve.reach import Reached

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.processes.advice import Advice
-from shoal.processes.schedules.schedule_config import ScheduleKeys
-from shoal.processes.schedules.schedule_views import ScheduleShown
+from shoal.duties.schedules.config import ScheduleKeys
+from shoal.duties.schedules.views import ScheduleShown
+from shoal.insight.advice import Advice
 from shoal.serve import shapes
 from shoal.serve.crawl_operations import (
     cancel_crawl,

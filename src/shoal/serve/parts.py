@@ -13,18 +13,18 @@ from shoal.crawl.inbox import Inbox
 from shoal.crawl.joining import archive_to_read, existing_store
 from shoal.crawl.opening import Places
 from shoal.crawl.places import path_of
+from shoal.duties.alerts.config import AlertConfig
+from shoal.duties.schedules.config import Schedule
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
-from shoal.processes.alerts.alert_config import AlertConfig
-from shoal.processes.schedules.schedule_config import Schedule
 from shoal.serve.access import Access
 from shoal.serve.answers import Refusal
 from shoal.serve.board import Board
 from shoal.serve.reach import Reached
 from shoal.serve.starting import Spiders
 from shoal.serve.surveyor import Surveyor
-from shoal.sink.sink_urls import SinkUrl
+from shoal.sinks.urls import SinkUrl
 from shoal.store import open_store
 from shoal.store.base import Store
 from shoal.text.secrets import masked

@@ -7,10 +7,9 @@ import uuid
 
 import msgspec
 
-from shoal.errors import UsageError
-from shoal.frontier.base import Frontier
-from shoal.processes.schedules.schedule_config import MOST_SCHEDULES, ScheduleKeys, schedule_of
-from shoal.processes.schedules.schedule_orders import (
+from shoal.duties.schedules.config import MOST_SCHEDULES, ScheduleKeys, schedule_of
+from shoal.duties.schedules.orders import (
+    Entry,
     Orders,
     change_orders,
     with_pause,
@@ -18,8 +17,9 @@ from shoal.processes.schedules.schedule_orders import (
     with_schedule,
     without_schedule,
 )
-from shoal.processes.schedules.schedule_state import Entry
-from shoal.processes.schedules.schedule_views import NOBODY, Overview, ScheduleShown, overview
+from shoal.duties.schedules.views import NOBODY, Overview, ScheduleShown, overview
+from shoal.errors import UsageError
+from shoal.frontier.base import Frontier
 from shoal.serve.answers import Refusal
 from shoal.serve.operations import PREFIX, Call
 from shoal.serve.shapes import Shape

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.crawl.opening import Places
+from shoal.duties.schedules.config import Schedule
 from shoal.errors import UsageError
-from shoal.processes.schedules.schedule_config import Schedule
 from shoal.settings.table import (
     FIELDS,
     FRONTIER_VARIABLE,

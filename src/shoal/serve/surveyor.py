@@ -10,10 +10,9 @@ from shoal.crawl.inbox import Inbox
 from shoal.crawl.inbox_readers import pushed_by_crawl
 from shoal.crawl.record import with_refusals
 from shoal.frontier.base import Frontier
+from shoal.insight.advice import Advice, advise, shared, with_parts
+from shoal.insight.survey import Survey, surveyed
 from shoal.model import Crawl, CrawlState
-from shoal.processes.advice import Advice, advise
-from shoal.processes.crawl_survey import Survey, surveyed
-from shoal.processes.shared_workers import shared, with_parts
 
 SURVEY_SECONDS = 5.0
 OLDEST_SECONDS = 600.0

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.frontier.rules.keys import key_given, key_shown
+from shoal.insight.fate import Choice, Fate, document, fates_of
 from shoal.model import Crawl, DeadCount, DeadFilter, DeadLetter
-from shoal.processes.fate_text import document
-from shoal.processes.url_fate import Choice, Fate, fates_of
 from shoal.run.steering import clear_dead, lane_given
 from shoal.serve.answers import Refusal
 from shoal.serve.operations import Call

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector, start
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
+from shoal.insight.survey import Survey
 from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
-from shoal.processes.crawl_survey import Survey
 from shoal.serve.metrics import Collector
 from shoal.worker.workers import Member, Presence
 

@@ -42,7 +42,7 @@ from shoal.settings.values import (
 )
 from shoal.text.near_names import did_you_mean, is_slip
 
-# Of a shoal.toml: `exits/configuration.py` and `processes/alerts/alert_config.py` read them.
+# Of a shoal.toml: `exits/configuration.py` and `duties/alerts/config.py` read them.
 OTHER_TABLES = ("proxies", "accounts", "alerts", "schedules")
 NO_SETTINGS: Final = frozenset(
     {

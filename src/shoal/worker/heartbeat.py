@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.exits.offered import told
 from shoal.exits.troubles import MOST_LINES
+from shoal.insight.stats import CpuLoad, RecentRate
 from shoal.model import WorkerBeat
-from shoal.processes.stats import CpuLoad, RecentRate
 from shoal.version import __version__
 from shoal.worker.machine import this_machine, usable_cores
 from shoal.worker.parts import WorkerParts

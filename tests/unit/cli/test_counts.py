@@ -21,10 +21,10 @@ from shoal.cli.display.tables import FORMER_SHOWN, LANES_SHOWN, show_crew, show_
 from shoal.crawl.opening import Places
 from shoal.crawl.places import ResultPlaces
 from shoal.exits.refusals import ExitRefusal, ending_of
+from shoal.insight.fate import Fate
+from shoal.insight.stats import Meter, Snapshot
 from shoal.model import Crawl, CrawlState, Dead, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
 from shoal.policy.retries import judge, plan
-from shoal.processes.stats import Meter, Snapshot
-from shoal.processes.url_fate import Fate
 from shoal.settings.table import Settings
 from shoal.testing.fakes import lease_for, respond
 from shoal.worker.workers import Member, Presence

@@ -16,10 +16,10 @@ from shoal.cli.display.tables import lane_rows, show_crew
 from shoal.cli.next_commands import command as command_line
 from shoal.crawl.opening import Places
 from shoal.crawl.places import ResultPlaces
+from shoal.insight.bounds import Look, bound_of
+from shoal.insight.stats import Meter, Snapshot
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
-from shoal.processes.bounds import Look, bound_of
-from shoal.processes.stats import Meter, Snapshot
 from shoal.text.secrets import masked
 from shoal.worker.workers import Member, Presence
 

@@ -11,10 +11,9 @@ from shoal.cli.commands.why import sentence
 from shoal.cli.display.numbers import key_given, key_shown
 from shoal.crawl.record import CrawlRecord, url_rules_of
 from shoal.errors import UsageError
+from shoal.insight.fate import TASKS_SHOWN, Choice, Fate, document, fate_of, fates_of
 from shoal.journey.results import request_of
 from shoal.model import Crawl, Dead, Done, Pool, Task, TaskState
-from shoal.processes.fate_text import document
-from shoal.processes.url_fate import TASKS_SHOWN, Choice, Fate, fate_of, fates_of
 from shoal.settings.table import Settings
 from shoal.store.base import FetchRow
 from shoal.testing.clock import FakeClock

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from shoal.insight.survey import Survey
 from shoal.model import Crawl, CrawlState, Figures, LaneStatus, Progress, WorkerBeat
-from shoal.processes.crawl_survey import Survey
 from shoal.worker.workers import Member, Presence
 
 SECONDS = 10.0

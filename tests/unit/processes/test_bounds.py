@@ -9,9 +9,9 @@ import pytest
 
 from shoal.crawl.record import CrawlRecord
 from shoal.fetch.descriptors import FEWER_PAGES, trouble_of_shortage
+from shoal.insight.bounds import Look, bound_of
 from shoal.model import Crawl, CrawlState, Held, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
-from shoal.processes.bounds import Look, bound_of
 from shoal.settings.table import Settings
 from shoal.worker.workers import crawls_beside
 

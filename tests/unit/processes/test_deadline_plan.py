@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from crawl_surveys import beat, between, lane
 
+from shoal.insight.advice import advise
+from shoal.insight.deadline import Plan, plan_for, plan_lines
+from shoal.insight.survey import measured
 from shoal.model import Pool
-from shoal.processes.advice import advise
-from shoal.processes.crawl_survey import measured
-from shoal.processes.deadline_plan import Plan, plan_for, plan_lines
 from shoal.settings.table import Settings
 from shoal.settings.values import MachineSize, parse_machines
 

@@ -12,10 +12,10 @@ import time
 import msgspec
 import pytest
 
+from shoal.duties.alerts.config import AlertRules
+from shoal.duties.alerts.rules import Sight, findings_of
 from shoal.frontier.rules.constants import SUSPECT_LOSSES
 from shoal.model import Crawl, CrawlState, Lease, Progress, Task, WorkerBeat
-from shoal.processes.alerts.alert_config import AlertRules
-from shoal.processes.alerts.alert_rules import Sight, findings_of
 from shoal.testing.clock import FakeClock
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import wait_until

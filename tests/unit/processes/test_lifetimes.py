@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from shoal.crawl.record import CrawlRecord
+from shoal.duties.clearing import Fate, fates
 from shoal.model import Crawl, CrawlState
-from shoal.processes.lifetimes import Fate, fates
 from shoal.settings.table import Settings
 
 DAY = 86_400.0

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import SettingError
-from shoal.processes.schedules.due_times import Timing
-from shoal.processes.schedules.schedule_config import Schedule, load_schedules
-from shoal.processes.schedules.schedule_orders import (
+from shoal.duties.schedules.config import Schedule, Timing, load_schedules
+from shoal.duties.schedules.orders import (
     Orders,
     in_force,
     with_pause,
@@ -18,6 +16,7 @@ from shoal.processes.schedules.schedule_orders import (
     without_answered,
     without_schedule,
 )
+from shoal.errors import SettingError
 from shoal.settings.layers import file_layer
 
 DAILY = """

@@ -168,8 +168,8 @@ async def _idle_line(crawl: Crawl, fields: dict[str, Any], *, frontier: Frontier
     """That nobody does what was added, and what to start; empty where a worker does. Workers may have left as the URLs
     came in."""
     from shoal.cli.next_commands import command, quote
+    from shoal.insight.stats import unserved, unserved_line
     from shoal.model import CrawlState
-    from shoal.processes.served_kinds import unserved, unserved_line
     from shoal.worker.workers import at_work
 
     progress = await frontier.progress(crawl.id)

@@ -15,9 +15,9 @@ from shoal.errors import UsageError
 
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
+    from shoal.insight.advice import Advice
+    from shoal.insight.deadline import Plan
     from shoal.model import Crawl
-    from shoal.processes.advice import Advice
-    from shoal.processes.deadline_plan import Plan
     from shoal.settings.values import MachineSize
 
 MEASURED_SECONDS = 5.0
@@ -57,10 +57,10 @@ async def _advise(name: str | None, *, places: Places, seconds: float, deadline:
     from shoal.crawl.inbox_readers import pushed_by_crawl
     from shoal.crawl.opening import inbox_at
     from shoal.frontier import REDIS_SCHEMES
+    from shoal.insight.advice import advise as advice_on
+    from shoal.insight.deadline import plan_for, plan_lines
+    from shoal.insight.survey import measured, surveyed
     from shoal.model import CrawlState
-    from shoal.processes.advice import advise as advice_on
-    from shoal.processes.crawl_survey import measured, surveyed
-    from shoal.processes.deadline_plan import plan_for, plan_lines
     from shoal.settings.values import parse_duration
 
     limit = parse_duration(deadline) if deadline is not None else 0.0
@@ -90,7 +90,7 @@ async def _advise(name: str | None, *, places: Places, seconds: float, deadline:
 def _machines(crawl: Crawl) -> list[MachineSize]:
     """The sizes of machines in shoal.toml or the environment of this folder, else those that the crawl began with:
     prices change, and a crawl is not begun anew for that."""
-    from shoal.processes.utilisation import settings_of
+    from shoal.insight.utilisation import settings_of
     from shoal.settings.layers import environment_layer, file_layer, resolve
     from shoal.settings.table import CONFIG_FILE
     from shoal.settings.values import parse_machines

@@ -13,8 +13,8 @@ from shoal.cli.options import json_option, place_options
 
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
-    from shoal.processes.alerts.alert_config import AlertConfig, Target
-    from shoal.processes.alerts.alert_state import Alert
+    from shoal.duties.alerts.config import AlertConfig, Target
+    from shoal.duties.alerts.state import Alert
 
 HOW = "write [alerts] and [[alerts.to]] into shoal.toml"
 
@@ -87,7 +87,7 @@ def _document(alert: Alert) -> dict[str, Any]:
 
 async def _read(places: Places) -> list[Alert]:
     from shoal.crawl.opening import frontier_at
-    from shoal.processes.alerts.watchman import alerts_now
+    from shoal.duties.alerts.watcher import alerts_now
 
     async with frontier_at(places.frontier) as frontier:
         return await alerts_now(frontier)
@@ -107,8 +107,8 @@ def _targets(name: str | None) -> tuple[Target, ...]:
 
 
 def _config() -> AlertConfig:
+    from shoal.duties.alerts.config import load_alerts
     from shoal.errors import UsageError
-    from shoal.processes.alerts.alert_config import load_alerts
     from shoal.settings.table import CONFIG_FILE
 
     config = load_alerts(Path(CONFIG_FILE))
@@ -121,8 +121,8 @@ async def _try(targets: tuple[Target, ...]) -> list[tuple[str, str, str]]:
     import asyncio
     import time
 
-    from shoal.processes.alerts.alert_state import Alert, message_of
-    from shoal.processes.alerts.senders import NotSent, send
+    from shoal.duties.alerts.senders import NotSent, send
+    from shoal.duties.alerts.state import Alert, message_of
 
     now = time.time()
     made = Alert(alert="test", text="this is a try, nothing is wrong", since=now, fired=now)

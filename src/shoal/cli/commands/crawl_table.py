@@ -14,9 +14,9 @@ from shoal.cli.options import json_with, place_options
 
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
+    from shoal.duties.clearing import Fate
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl, Progress
-    from shoal.processes.lifetimes import Fate
 
 COLUMNS = ("crawl", "state", "age", "pages", "bytes", "urls", "what becomes of it")
 FIELDS = (
@@ -56,7 +56,7 @@ def crawls(*, places: Places, as_json: bool) -> None:
 async def _crawls(places: Places, *, as_json: bool) -> None:
     from shoal.crawl.opening import frontier_at
     from shoal.crawl.record import with_refusals
-    from shoal.processes.lifetimes import fates
+    from shoal.duties.clearing import fates
 
     screen = Screen()
     async with frontier_at(places.frontier) as frontier:

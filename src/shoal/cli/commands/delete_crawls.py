@@ -146,7 +146,7 @@ def choose_many(names: Sequence[str], crawls: Sequence[str]) -> list[str]:
 def _check_needed(chosen: Sequence[str], crawls: Sequence[Crawl], wanted: Wanted) -> None:
     """An unfinished crawl asks for the pages of earlier ones only if they have changed: by their log and archive. One
     that has just begun with --skip-known may still have to learn their keys."""
-    from shoal.processes.lifetimes import learns_from, needed_by
+    from shoal.duties.clearing import learns_from, needed_by
 
     others = [one for one in crawls if one.id not in chosen]
     needed, learns = needed_by(others), learns_from(others)

@@ -125,7 +125,7 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
     """What the deployment runs. The spider is loaded and made, as a run would: a slip shows here, not on a server."""
     from shoal.cli.next_commands import run_words
     from shoal.deploy.deploy_plan import Plan, kinds_of_run, kinds_of_workers, label_of, worker_groups
-    from shoal.processes.served_kinds import kinds_of
+    from shoal.insight.stats import kinds_of
     from shoal.run import settings_of
     from shoal.spider.loading import load_spider, made
     from shoal.spider.spider import spider_name

@@ -183,7 +183,7 @@ def _exit_document(one: ExitStatus, shown: Shown) -> dict[str, Any]:
 
 def _show(shown: Shown, screen: Screen) -> None:
     """Health and cost for people."""
-    from shoal.processes.stats import cost_so_far
+    from shoal.insight.stats import cost_so_far
 
     crawl, progress, rows, earnings, offers = shown
     if not rows:

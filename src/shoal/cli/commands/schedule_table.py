@@ -16,10 +16,10 @@ from shoal.settings.table import CONFIG_FILE
 
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
+    from shoal.duties.schedules.config import Schedule
+    from shoal.duties.schedules.orders import Entry
+    from shoal.duties.schedules.views import Overview, ScheduleShown
     from shoal.frontier.base import Frontier
-    from shoal.processes.schedules.schedule_config import Schedule
-    from shoal.processes.schedules.schedule_state import Entry
-    from shoal.processes.schedules.schedule_views import Overview, ScheduleShown
 
 HOW = "write [[schedules]] into shoal.toml and start `shoal serve --spiders FOLDER`"
 ANSWER_SECONDS = 30.0
@@ -155,7 +155,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
 
 
 def _set_paused(name: str, places: Places, *, paused: bool, as_json: bool) -> None:
-    from shoal.processes.schedules.schedule_orders import change_orders, with_pause
+    from shoal.duties.schedules.orders import change_orders, with_pause
 
     async def act(frontier: Frontier, found: Overview) -> Overview:
         found.get(name)
@@ -172,7 +172,7 @@ def _set_paused(name: str, places: Places, *, paused: bool, as_json: bool) -> No
 
 
 def _say_nobody(found: Overview, screen: Screen) -> None:
-    from shoal.processes.schedules.schedule_views import NOBODY
+    from shoal.duties.schedules.views import NOBODY
 
     if not found.is_run:
         screen.say(f"{NOBODY}, none starts until there is one")
@@ -181,8 +181,8 @@ def _say_nobody(found: Overview, screen: Screen) -> None:
 def _filed() -> dict[str, Schedule]:
     from importlib.util import find_spec
 
+    from shoal.duties.schedules.config import load_schedules
     from shoal.errors import UsageError
-    from shoal.processes.schedules.schedule_config import load_schedules
 
     if find_spec("cronsim") is None:
         raise UsageError("schedules need what starts them: pip install 'shoal[serve]'")
@@ -194,9 +194,8 @@ def _of_file() -> Overview:
     import time
 
     filed = _filed()
-    from shoal.processes.schedules.schedule_orders import Orders
-    from shoal.processes.schedules.schedule_state import Notes
-    from shoal.processes.schedules.schedule_views import overview_of
+    from shoal.duties.schedules.orders import Notes, Orders
+    from shoal.duties.schedules.views import overview_of
 
     return overview_of(filed, notes=Notes(), orders=Orders(), is_run=False, now=time.time())
 
@@ -211,7 +210,7 @@ def _act(places: Places, act: Act | None) -> Any:
         import time
 
         from shoal.crawl.opening import frontier_at
-        from shoal.processes.schedules.schedule_views import overview
+        from shoal.duties.schedules.views import overview
 
         async with frontier_at(places.frontier) as frontier:
             found = await overview(frontier, filed, clock=time.time)
@@ -226,9 +225,9 @@ async def _run(frontier: Frontier, found: Overview, name: str) -> Entry:
     import time
     import uuid
 
+    from shoal.duties.schedules.orders import change_orders, with_run
+    from shoal.duties.schedules.views import NOBODY, overview
     from shoal.errors import UsageError
-    from shoal.processes.schedules.schedule_orders import change_orders, with_run
-    from shoal.processes.schedules.schedule_views import NOBODY, overview
 
     found.get(name)
     if not found.is_run:

@@ -21,7 +21,7 @@ from shoal.settings.table import CONFIG_FILE, READER_VARIABLE, TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
-    from shoal.processes.schedules.schedule_config import Schedule
+    from shoal.duties.schedules.config import Schedule
     from shoal.serve.access import Access
 
 PORT = 8642
@@ -60,11 +60,11 @@ def serve(*, places: Places, host: str, port: int, **options: object) -> None:
 
 async def _serve(places: Places, host: str, port: int, options: dict[str, object]) -> None:
     from shoal.cli.stopping import stop_without
-    from shoal.processes.alerts.alert_config import load_alerts
-    from shoal.processes.outlets import sinks_given
+    from shoal.duties.alerts.config import load_alerts
     from shoal.serve.app import build_app
     from shoal.serve.opening_parts import parts_at
     from shoal.serve.server import bound_socket, serve_until, shown_address
+    from shoal.sinks.pump import sinks_given
 
     access = _access(host, options)
     spiders = options["spiders"]
@@ -99,7 +99,7 @@ async def _serve(places: Places, host: str, port: int, options: dict[str, object
 
 def _schedules(config: Path, options: dict[str, object]) -> dict[str, Schedule] | None:
     """The schedules of shoal.toml; None where none is run. A mistake in them is refused here as elsewhere."""
-    from shoal.processes.schedules.schedule_config import load_schedules
+    from shoal.duties.schedules.config import load_schedules
 
     found = load_schedules(config)
     if options["no_schedules"] or options["parent"] is not None:

@@ -15,8 +15,8 @@ from shoal.crawl.places import check_store_exists
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
-    from shoal.processes.sink_pump import SinkPump
-    from shoal.sink.sink_urls import SinkUrl
+    from shoal.sinks.pump import SinkPump
+    from shoal.sinks.urls import SinkUrl
     from shoal.store.base import SinkState, Store
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ def _row(state: SinkState) -> tuple[str, ...]:
 
 
 def _shown(state: SinkState) -> str:
-    from shoal.processes.outlets import shown_place
+    from shoal.sinks.pump import shown_place
 
     return shown_place(state.place)
 
@@ -185,8 +185,8 @@ async def _the_one(store: Store, named: str | None) -> SinkState:
 
 async def _meant(store: Store, named: str | None) -> tuple[list[SinkState], SinkUrl | None]:
     """The sinks that an id or a URL means, one per spider, and the URL; all sinks where nothing is named."""
-    from shoal.processes.outlets import place_of
-    from shoal.sink.sink_urls import parse_sink
+    from shoal.sinks.pump import place_of
+    from shoal.sinks.urls import parse_sink
 
     states = await store.outbox.sinks()
     if not states:
@@ -207,8 +207,7 @@ async def _meant(store: Store, named: str | None) -> tuple[list[SinkState], Sink
 
 async def _send(store: Store, named: tuple[str, ...], *, follow: bool, screen: Screen) -> list[dict[str, Any]]:
     """Send to the sinks that are meant; gives what became of each."""
-    from shoal.processes.outlets import outlets_of
-    from shoal.processes.sink_pump import SinkPump
+    from shoal.sinks.pump import SinkPump, outlets_of
 
     chosen = [await _meant(store, one) for one in named or (None,)]
     wanted = {state.id for states, _ in chosen for state in states}
@@ -230,7 +229,7 @@ async def _pump(pumps: list[SinkPump], *, follow: bool, say: Callable[[str], Non
     import asyncio
     import signal
 
-    from shoal.processes.sink_pump import pumping
+    from shoal.sinks.pump import pumping
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

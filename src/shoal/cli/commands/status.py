@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from shoal.crawl.opening import Places, StoreOf
     from shoal.crawl.places import RememberedPlace, ResultPlaces
     from shoal.frontier.base import Frontier
+    from shoal.insight.stats import KindShown, Snapshot
     from shoal.model import Crawl, Progress, WorkerBeat
-    from shoal.processes.served_kinds import KindShown
-    from shoal.processes.stats import Snapshot
     from shoal.worker.workers import Member
 
 
@@ -142,8 +141,8 @@ async def _read(frontier: Frontier, crawls: Sequence[Crawl], screen: Screen) -> 
 def document(view: View) -> dict[str, Any]:
     """A crawl for scripts."""
     from shoal.crawl.record import code_known
+    from shoal.insight.stats import seconds_left, spent_budget
     from shoal.policy.verdicts import asides
-    from shoal.processes.stats import seconds_left, spent_budget
 
     snapshot, results = view.snapshot, view.results
     crawl, progress = snapshot.crawl, snapshot.progress
@@ -185,7 +184,7 @@ def document(view: View) -> dict[str, Any]:
 
 def late_line(snapshot: Snapshot) -> str:
     """That the crawl will miss its deadline, and what would help; empty: nothing tells that it will."""
-    from shoal.processes.deadline_watch import DeadlineWatch
+    from shoal.insight.deadline import DeadlineWatch
 
     known_for = msgspec.structs.replace(snapshot, elapsed=_lifetime(snapshot))
     return DeadlineWatch().look(known_for, now=time.time())
@@ -254,7 +253,7 @@ def show_view(view: View, screen: Screen) -> None:
 
 
 def _kinds(snapshot: Snapshot) -> list[KindShown]:
-    from shoal.processes.served_kinds import kinds_shown
+    from shoal.insight.stats import kinds_shown
 
     return kinds_shown(snapshot.progress, snapshot.workers)
 
@@ -290,8 +289,8 @@ def _places_shown(place: RememberedPlace, others: Sequence[str]) -> str:
 def _show_next(snapshot: Snapshot, screen: Screen, *, places: Places) -> None:
     """The command that lets a crawl go on whose budget is spent."""
     from shoal.cli.next_commands import run_again
+    from shoal.insight.stats import raised_budget, spent_budget
     from shoal.policy.limits import raised, reached_by
-    from shoal.processes.stats import raised_budget, spent_budget
 
     if spent_budget(snapshot.crawl, snapshot.progress):
         screen.line()

@@ -167,8 +167,8 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places, yes
     from shoal.cli.asking import ask_if_others_work_on
     from shoal.cli.next_commands import run_again
     from shoal.cli.which import chosen_crawl
+    from shoal.insight.stats import raised_budget, spent_budget
     from shoal.policy.limits import raised, reached_by
-    from shoal.processes.stats import raised_budget, spent_budget
     from shoal.run.steering import check_change
 
     async with chosen_crawl(places, name) as (frontier, crawl):
@@ -197,7 +197,7 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places, yes
 async def _pace(host: str, rate: str, name: str | None, *, places: Places, as_json: bool) -> None:
     from shoal.cli.next_commands import command, quote
     from shoal.cli.which import chosen_crawl
-    from shoal.processes.stats import describe_interval
+    from shoal.insight.stats import describe_interval
     from shoal.run.steering import check_pool, lane_given, set_pace
     from shoal.settings.values import parse_rate
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from shoal.crawl.opening import Places
     from shoal.frontier.base import Frontier
-    from shoal.processes.stats import Snapshot
+    from shoal.insight.stats import Snapshot
     from shoal.run.coordinator import Coordinator
 
 LOOK_SECONDS = 0.5

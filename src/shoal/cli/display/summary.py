@@ -16,7 +16,7 @@ from shoal.crawl.opening import Places
 from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import CrawlState
 from shoal.policy.verdicts import Failure, code_line_in, shown_failures
-from shoal.processes.sink_pump import SinkEnd
+from shoal.sinks.pump import SinkEnd
 from shoal.urls.scope import REASONS
 
 OUTCOMES = {

@@ -17,6 +17,7 @@ from scrapy import Request
 
 from shoal.crawl.feeder import RENEW_SECONDS
 from shoal.crawl.opening import frontier_at, store_at
+from shoal.duties.clearing import clearing_beside
 from shoal.errors import ShoalError
 from shoal.exits.troubles import Troubles
 from shoal.frontier.base import Frontier
@@ -28,7 +29,6 @@ from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping, Records
 from shoal.model import HTTP, CrawlState, Lease, Progress, Task
 from shoal.policy.verdicts import ITEMS
-from shoal.processes.clearing import clearing_beside
 from shoal.results.export import Wanted, export
 from shoal.run.coordinator import Coordinator
 from shoal.spider.spider import Spider

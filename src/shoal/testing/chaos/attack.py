@@ -21,8 +21,8 @@ from shoal.crawl.beginning import begin
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import WORKER_LOST
+from shoal.insight.stats import Snapshot
 from shoal.model import Crawl
-from shoal.processes.stats import Snapshot
 from shoal.run import fleet_for, intake_of
 from shoal.run.coordinator import Coordinator
 from shoal.settings.table import FRONTIER_VARIABLE

@@ -12,7 +12,7 @@ import sys
 from shoal import Stdin
 from shoal.crawl.opening import frontier_at
 from shoal.crawl.record import record_of
-from shoal.processes.stats import Snapshot
+from shoal.insight.stats import Snapshot
 from shoal.run import intake_of
 from shoal.run.coordinator import Coordinator
 from shoal.settings.table import FRONTIER_VARIABLE
