@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shoal.cli.worker_inboxes import WorkerInboxes
-from shoal.cli.worker_process import WorkerJob
+from shoal.cli.process.worker_inboxes import WorkerInboxes
+from shoal.cli.process.worker_process import WorkerJob
 from shoal.crawl.code import NO_CODE
 from shoal.crawl.folder_inbox import FolderInbox
 from shoal.crawl.inbox import Listener

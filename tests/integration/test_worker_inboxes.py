@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.worker_inboxes import WorkerInboxes
-from shoal.cli.worker_process import WorkerJob
+from shoal.cli.process.worker_inboxes import WorkerInboxes
+from shoal.cli.process.worker_process import WorkerJob
 from shoal.crawl.beginning import RunOf, begin_run
 from shoal.crawl.code import NO_CODE
 from shoal.crawl.folder_inbox import FolderInbox

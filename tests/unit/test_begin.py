@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shoal import Spider
-from shoal.cli.commands import crawl_site, demo
+from shoal.cli import crawl, demo
 from shoal.crawl.beginning import RunOf, begin, begin_afresh
 from shoal.crawl.opening import Places
 from shoal.crawl.record import Origin, describe_crawl, next_id, record_of, spider_of, url_rules_of, with_priority
@@ -108,7 +108,7 @@ def test_ids_count_on_from_the_highest_number_of_the_spiders_own_crawls() -> Non
 @pytest.mark.parametrize("reference", ["shoal.spider.generic:SitePages", "shoal.cli.demo_spider:Shop"])
 def test_references_that_crawls_in_the_wild_remember_still_load(reference: str) -> None:
     """Crawls keep these texts: worker processes of a crawl that is resumed load its spider by them."""
-    assert reference in (crawl_site.REFERENCE, demo.REFERENCE)
+    assert reference in (crawl.REFERENCE, demo.REFERENCE)
     assert load_spider(reference).__name__ == reference.partition(":")[2]
 
 

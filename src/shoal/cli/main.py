@@ -32,41 +32,41 @@ BROKEN_PIPE = 141
 
 CRAWL_HELP = "CRAWL is a crawl's id, or a spider's name for its newest crawl; leave it out where only one can be meant."
 
-# In the order in which people meet them; the value is the module in `commands/`.
+# In the order in which people meet them; the value is the module in this folder.
 COMMANDS = {
     "demo": "demo",
-    "crawl": "crawl_site",
+    "crawl": "crawl",
     "run": "run",
-    "worker": "join",
+    "worker": "worker",
     "add": "add",
-    "import": "import_queue",
+    "import": "import_",
     "serve": "serve",
     "status": "status",
-    "crawls": "crawl_table",
+    "crawls": "crawls",
     "top": "top",
-    "exits": "exit_table",
-    "advise": "advise_crawl",
+    "exits": "exits",
+    "advise": "advise",
     "pause": "steer",
     "resume": "steer",
     "cancel": "steer",
     "pace": "steer",
-    "delete": "delete_crawls",
+    "delete": "delete",
     "priority": "steer",
     "why": "why",
-    "dead": "dead_letters",
-    "alerts": "alert_list",
-    "schedule": "schedule_table",
-    "export": "export_items",
-    "diff": "diff_items",
-    "page": "archived_page",
-    "replay": "replay_pages",
-    "warc": "warc_file",
+    "dead": "dead",
+    "alerts": "alerts",
+    "schedule": "schedule",
+    "export": "export",
+    "diff": "diff",
+    "page": "page",
+    "replay": "replay",
+    "warc": "warc",
     "sql": "sql",
-    "sink": "sink_table",
-    "store": "store_upkeep",
-    "deploy": "deploy_files",
-    "chaos": "chaos_run",
-    "settings": "settings_table",
+    "sink": "sink",
+    "store": "store",
+    "deploy": "deploy",
+    "chaos": "chaos",
+    "settings": "settings",
 }
 
 
@@ -92,7 +92,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"shoal.cli.commands.{COMMANDS[cmd_name]}")
+        module = importlib.import_module(f"shoal.cli.{COMMANDS[cmd_name]}")
         # A word of Python's own cannot be the name of a function.
         command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         return _explained(command) if isinstance(command, click.Command) else None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.commands.delete_crawls import Deletes, Wanted
+from shoal.cli.delete import Deletes, Wanted
 from shoal.cli.display.screen import Screen
 from shoal.crawl.opening import Places, shared_results
 from shoal.model import Crawl, CrawlState

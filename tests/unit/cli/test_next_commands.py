@@ -8,8 +8,8 @@ import click
 import msgspec
 import pytest
 
-from shoal.cli.commands.crawl_site import REFERENCE as SITE_PAGES
-from shoal.cli.next_commands import command, commands, program, run_again, run_line
+from shoal.cli.crawl import REFERENCE as SITE_PAGES
+from shoal.cli.display.next_commands import command, commands, program, run_again, run_line
 from shoal.cli.options import checked_place, setting_options
 from shoal.crawl.opening import Places
 from shoal.crawl.record import CrawlRecord

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal.cli.commands.why import sentence
 from shoal.cli.display.numbers import key_given, key_shown
+from shoal.cli.why import sentence
 from shoal.crawl.record import CrawlRecord, url_rules_of
 from shoal.errors import UsageError
 from shoal.insight.fate import TASKS_SHOWN, Choice, Fate, document, fate_of, fates_of

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from shoal.cli.display.lines import one_line, shown
+from shoal.cli.display.next_commands import command, commands, quote
 from shoal.cli.display.numbers import count, duration, per_second, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.slips import Slips, slip_lines
-from shoal.cli.next_commands import command, commands, quote
 from shoal.crawl.opening import Places
 from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import CrawlState
