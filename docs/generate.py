@@ -25,8 +25,8 @@ from shoal.exits.refusals import FAILURES, REFUSALS
 from shoal.fetch.base import REDIRECTS, FaultKind
 from shoal.policy import pace, politeness
 from shoal.policy.retries import FAULTS, RETRIED_STATUSES, Verdict
-from shoal.serve.openapi import document
-from shoal.serve.operation_table import OPERATIONS
+from shoal.serve.api.openapi import document
+from shoal.serve.api.table import OPERATIONS
 from shoal.settings.table import FIELDS
 from shoal.settings.variables import VARIABLES
 from shoal.urls.canonical import REASONS

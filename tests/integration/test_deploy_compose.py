@@ -17,7 +17,7 @@ from dockerfile import last, lineage, stages_of
 
 from shoal.cli.deploy import EXTRAS, SCHEME_EXTRAS
 from shoal.cli.serve import PORT
-from shoal.deploy.deploy_plan import METRICS_PORT, SERVE_PORT
+from shoal.deploy.plan import METRICS_PORT, SERVE_PORT
 from shoal.testing.servers.programs import free_port
 from shoal.testing.waiting import wait_until
 

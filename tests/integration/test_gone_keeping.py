@@ -12,10 +12,9 @@ from shoal.crawl.record import CrawlRecord
 from shoal.errors import StorageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, WorkerBeat
-from shoal.serve.access import Access
-from shoal.serve.gone_keeping import DUTY_SECONDS, GoneKeeping
-from shoal.serve.parts import Parts
-from shoal.serve.reach import Reached
+from shoal.serve.duties import DUTY_SECONDS, GoneKeeping
+from shoal.serve.gate import Access
+from shoal.serve.parts import Parts, Reached
 from shoal.serve.starting import Spiders
 from shoal.settings.table import Settings
 from shoal.store import open_store

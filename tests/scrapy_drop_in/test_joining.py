@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from shoal.crawl.opening import Places, frontier_at, store_at
-from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl, ScrapyCrawl, join
 from shoal.model import WorkerBeat
+from shoal.scrapy.crawl import JoinedCrawl, ScrapyCrawl, join
 from shoal.settings.table import Settings
 from shoal.worker.machine import this_machine
 

@@ -16,10 +16,9 @@ from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.rules.tasks import KNOWN_KEYS
-from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl, join
-from shoal.integrations.scrapy.queue_source import READ_AT_ONCE, QueueSource, SourceKeys
-from shoal.integrations.scrapy.taking_over import TakenOver, TakeOver, take_over
 from shoal.model import Budgets, Crawl, CrawlState
+from shoal.scrapy.crawl import ScrapyCrawl, join
+from shoal.scrapy.importing import READ_AT_ONCE, QueueSource, SourceKeys, TakenOver, TakeOver, take_over
 from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
 

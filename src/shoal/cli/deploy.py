@@ -14,7 +14,7 @@ from shoal.errors import UsageError
 from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
-    from shoal.deploy.deploy_plan import Plan
+    from shoal.deploy.plan import Plan
     from shoal.settings.table import Settings
 
 EXTRAS = ("postgres", "redis", "serve")
@@ -27,7 +27,7 @@ def deploy_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def wrapped(*, folder: str, force: bool, as_json: bool, **options: Any) -> None:
-        from shoal.deploy.deploy_plan import check_folder
+        from shoal.deploy.plan import check_folder
 
         target = Path(folder)
         check_folder(target, force=force)
@@ -97,7 +97,7 @@ def k8s(folder: Path, *, plan: Plan) -> list[str]:
     \b
     Example: shoal deploy k8s books-fleet --spider books.py --image registry.example.com/books:1
     """
-    from shoal.deploy.kubernetes_files import kubernetes_files
+    from shoal.deploy.kubernetes import kubernetes_files
     from shoal.deploy.writing import READER_TOKEN, copy_spider, make_passwords, write_files
 
     # Before anything is written: the spider's name may be refused.
@@ -113,7 +113,7 @@ def systemd(folder: Path, *, plan: Plan) -> list[str]:
     \b
     Example: shoal deploy systemd books-fleet --spider books.py
     """
-    from shoal.deploy.systemd_units import systemd_files
+    from shoal.deploy.systemd import systemd_files
     from shoal.deploy.writing import copy_spider, make_passwords, write_files
 
     written = write_files(folder, systemd_files(plan))
@@ -124,7 +124,7 @@ def systemd(folder: Path, *, plan: Plan) -> list[str]:
 def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **options: Any) -> Plan:
     """What the deployment runs. The spider is loaded and made, as a run would: a slip shows here, not on a server."""
     from shoal.cli.display.next_commands import run_words
-    from shoal.deploy.deploy_plan import Plan, kinds_of_run, kinds_of_workers, label_of, worker_groups
+    from shoal.deploy.plan import Plan, kinds_of_run, kinds_of_workers, label_of, worker_groups
     from shoal.insight.stats import kinds_of
     from shoal.run import settings_of
     from shoal.spider.loading import load_spider, made
@@ -167,8 +167,7 @@ class _Code(NamedTuple):
 
 
 def _code_of(spider: str) -> _Code:
-    from shoal.deploy.deploy_plan import files_of, settings_files
-    from shoal.deploy.installed_spider import requirement_of
+    from shoal.deploy.plan import files_of, requirement_of, settings_files
 
     source, _, class_name = spider.partition(":")
     if not source.endswith(".py"):

@@ -17,8 +17,7 @@ from shoal.errors import UsageError
 
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
-    from shoal.integrations.scrapy.queue_source import SourceKeys
-    from shoal.integrations.scrapy.taking_over import TakenOver, TakeOver
+    from shoal.scrapy.importing import SourceKeys, TakenOver, TakeOver
 
 FORMS = ("scrapy-redis-0.8", "scrapy-redis-0.6", "project")
 
@@ -103,8 +102,7 @@ async def _take_over(
 ) -> TakenOver:
     from shoal.crawl.opening import frontier_at
     from shoal.frontier import REDIS_SCHEMES
-    from shoal.integrations.scrapy.queue_source import QueueSource
-    from shoal.integrations.scrapy.taking_over import take_over
+    from shoal.scrapy.importing import QueueSource, take_over
 
     if source_url.partition("://")[0] not in REDIS_SCHEMES:
         raise UsageError("where is the Redis of scrapy-redis? Give --from redis://host:6379/0")
@@ -119,8 +117,8 @@ async def _take_over(
 
 
 def _wanted(name: str, places: Places, options: dict[str, Any]) -> TakeOver:
-    from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl
-    from shoal.integrations.scrapy.taking_over import TakeOver
+    from shoal.scrapy.crawl import ScrapyCrawl
+    from shoal.scrapy.importing import TakeOver
     from shoal.settings.layers import resolve
 
     # The pace and most settings are those of the process that joins; whether keys expire is for good.
@@ -143,7 +141,7 @@ def _wanted(name: str, places: Places, options: dict[str, Any]) -> TakeOver:
 
 
 def _keys(name: str, options: dict[str, Any]) -> SourceKeys:
-    from shoal.integrations.scrapy.queue_source import SourceKeys
+    from shoal.scrapy.importing import SourceKeys
 
     def named(given: str | None, ending: str) -> str:
         # As the settings have them.

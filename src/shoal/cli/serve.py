@@ -22,7 +22,7 @@ from shoal.settings.table import CONFIG_FILE, READER_VARIABLE, TOKEN_VARIABLE
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
     from shoal.duties.schedules.config import Schedule
-    from shoal.serve.access import Access
+    from shoal.serve.gate import Access
 
 PORT = 8642
 
@@ -61,9 +61,8 @@ def serve(*, places: Places, host: str, port: int, **options: object) -> None:
 async def _serve(places: Places, host: str, port: int, options: dict[str, object]) -> None:
     from shoal.cli.process.signals import stop_without
     from shoal.duties.alerts.config import load_alerts
-    from shoal.serve.app import build_app
-    from shoal.serve.opening_parts import parts_at
-    from shoal.serve.server import bound_socket, serve_until, shown_address
+    from shoal.serve.app import bound_socket, build_app, serve_until, shown_address
+    from shoal.serve.parts import parts_at
     from shoal.sinks.pump import sinks_given
 
     access = _access(host, options)
@@ -124,7 +123,7 @@ def _pumping(
 
 
 def _access(host: str, options: dict[str, object]) -> Access:
-    from shoal.serve.access import Access, is_loopback, is_wildcard
+    from shoal.serve.gate import Access, is_loopback, is_wildcard
 
     token = _token(options["token_file"], TOKEN_VARIABLE)
     reader_token = _token(options["reader_token_file"], READER_VARIABLE)

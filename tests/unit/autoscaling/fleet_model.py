@@ -15,7 +15,7 @@ from crawl_model import BATCH, SLOTS, ModelCrawl
 from shoal.crawl.inbox import NoInbox
 from shoal.frontier.base import Frontier
 from shoal.model import HTTP, Crawl, CrawlState, ExitStatus, Figures, LaneStatus, Progress, WorkerBeat
-from shoal.serve.surveyor import Surveyor
+from shoal.serve.board import Surveyor
 
 STARTS_IN: Final = (20.0, 60.0)
 NOISE_SECONDS: Final = 10

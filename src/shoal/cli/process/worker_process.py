@@ -158,7 +158,7 @@ def _metrics_told(address: str, frontier: Frontier, say: Say) -> Iterator[Fronti
     from shoal.cli.process.dashboard import check_extra
 
     check_extra()
-    from shoal.serve.worker_metrics import OwnBeats, telling_metrics
+    from shoal.serve.metrics import OwnBeats, telling_metrics
 
     beats = OwnBeats()
     with telling_metrics(address, beats) as port:
