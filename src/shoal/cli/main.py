@@ -32,42 +32,42 @@ BROKEN_PIPE = 141
 
 CRAWL_HELP = "CRAWL is a crawl's id, or a spider's name for its newest crawl; leave it out where only one can be meant."
 
-# In the order in which people meet them; the value is the module in this folder.
-COMMANDS = {
-    "demo": "demo",
-    "crawl": "crawl",
-    "run": "run",
-    "worker": "worker",
-    "add": "add",
-    "import": "import_",
-    "serve": "serve",
-    "status": "status",
-    "crawls": "crawls",
-    "top": "top",
-    "exits": "exits",
-    "advise": "advise",
-    "pause": "steer",
-    "resume": "steer",
-    "cancel": "steer",
-    "pace": "steer",
-    "delete": "delete",
-    "priority": "steer",
-    "why": "why",
-    "dead": "dead",
-    "alerts": "alerts",
-    "schedule": "schedule",
-    "export": "export",
-    "diff": "diff",
-    "page": "page",
-    "replay": "replay",
-    "warc": "warc",
-    "sql": "sql",
-    "sink": "sink",
-    "store": "store",
-    "deploy": "deploy",
-    "chaos": "chaos",
-    "settings": "settings",
-}
+# In the order in which people meet them; the file of a command in this folder has its name.
+COMMANDS = (
+    "demo",
+    "crawl",
+    "run",
+    "worker",
+    "add",
+    "import",
+    "serve",
+    "status",
+    "crawls",
+    "top",
+    "exits",
+    "advise",
+    "pause",
+    "resume",
+    "cancel",
+    "pace",
+    "delete",
+    "priority",
+    "why",
+    "dead",
+    "alerts",
+    "schedule",
+    "export",
+    "diff",
+    "page",
+    "replay",
+    "warc",
+    "sql",
+    "sink",
+    "store",
+    "deploy",
+    "chaos",
+    "settings",
+)
 
 
 class Entry:
@@ -92,9 +92,9 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"shoal.cli.{COMMANDS[cmd_name]}")
-        # A word of Python's own cannot be the name of a function.
-        command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
+        # A word of Python's own cannot be the name of a file or a function.
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command = getattr(importlib.import_module(f"shoal.cli.{name}"), name)
         return _explained(command) if isinstance(command, click.Command) else None
 
     def resolve_command(

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.exits.offered import told
 from shoal.exits.troubles import MOST_LINES
-from shoal.insight.stats import CpuLoad, RecentRate
 from shoal.model import WorkerBeat
 from shoal.version import __version__
 from shoal.worker.machine import this_machine, usable_cores
 from shoal.worker.parts import WorkerParts
+from shoal.worker.rates import CpuLoad, RecentRate
 from shoal.worker.retirement import resident_bytes
 
 
