@@ -26,7 +26,6 @@ from shoal.frontier.sqlite.lease import Stuck, lease
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.lost_leases import Death, evict, reclaim_unknown
 from shoal.frontier.sqlite.mend import UNREADABLE, mend
-from shoal.frontier.sqlite.migrations import open_tables
 from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.put import bury, know, put
 from shoal.frontier.sqlite.settle import extend, settle
@@ -57,7 +56,7 @@ from shoal.model import (
     TaskStatus,
     WorkerBeat,
 )
-from shoal.sqlite_file import storage_errors, transaction
+from shoal.sqlite_file import connect, storage_errors, transaction
 
 T = TypeVar("T")
 LONGEST_PAUSE = 0.05  # between two steps of long work
@@ -350,7 +349,7 @@ class SqliteFrontier:
         return await self._read(lambda db, at: work(control.load(db, crawl, at=at)))
 
     def _connect(self) -> None:
-        self._db = open_tables(self._path)
+        self._db = connect(self._path, part="frontier")
 
     def _in_transaction(
         self, work: Callable[[sqlite3.Connection, Moment], T], mode: str = "IMMEDIATE", *, given: bool = True
