@@ -11,9 +11,9 @@ CREATE TABLE item (
     token      INTEGER NOT NULL,
     first_seen REAL    NOT NULL,
     last_seen  REAL    NOT NULL,
-    changed_at REAL,                -- when the present content came
+    changed_at REAL    NOT NULL,    -- when the present content came
     version    INTEGER NOT NULL DEFAULT 1,
-    content    INTEGER,             -- fingerprint of the decoded data
+    content    INTEGER NOT NULL,    -- fingerprint of the decoded data
     written_at REAL,                -- when it was written last, if it was only seen since; NULL: last_seen
     missing_since REAL,             -- since when its page is known not to have it; NULL: it may have it
     gone_at    REAL,                -- since when it counts as gone; then it is missing as well
@@ -150,7 +150,7 @@ CREATE INDEX outbox_of_sink ON outbox (sink);
 CREATE TRIGGER item_is_new AFTER INSERT ON item
 BEGIN
     INSERT INTO outbox (sink, key, version, change, at, url, crawl, data, queued)
-    SELECT id, NEW.key, NEW.version, 'new', coalesce(NEW.changed_at, NEW.first_seen), NEW.url, NEW.crawl, NEW.data,
+    SELECT id, NEW.key, NEW.version, 'new', NEW.changed_at, NEW.url, NEW.crawl, NEW.data,
            strftime('%s', 'now')
     FROM sink WHERE spider = NEW.spider;
 END;
@@ -160,7 +160,7 @@ CREATE TRIGGER item_has_changed AFTER UPDATE OF version ON item
 WHEN NEW.version > OLD.version AND OLD.gone_at IS NULL AND NEW.gone_at IS NULL
 BEGIN
     INSERT INTO outbox (sink, key, version, change, at, url, crawl, data, queued)
-    SELECT id, NEW.key, NEW.version + NEW.moves, 'changed', coalesce(NEW.changed_at, NEW.last_seen), NEW.url, NEW.crawl,
+    SELECT id, NEW.key, NEW.version + NEW.moves, 'changed', NEW.changed_at, NEW.url, NEW.crawl,
            NEW.data, strftime('%s', 'now')
     FROM sink WHERE spider = NEW.spider;
 END;
@@ -194,7 +194,7 @@ CREATE TABLE log_part (
 ) WITHOUT ROWID;
 
 CREATE VIEW items AS
-SELECT spider, key, crawl, url, data, first_seen, last_seen, coalesce(changed_at, first_seen) AS changed_at, version,
+SELECT spider, key, crawl, url, data, first_seen, last_seen, changed_at, version,
        gone_at
 FROM item;
 
