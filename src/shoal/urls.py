@@ -17,7 +17,7 @@ import msgspec
 from ada_url import join_url
 
 from shoal.errors import SettingError, UsageError
-from shoal.key_forms import KEY_RULES, KeyForms
+from shoal.key_forms import KeyForms
 from shoal.link_memo import WEB, Link, LinkBase, Memo, name_of, names_of
 from shoal.scope import REASONS, Facets, Limits, Scope, Shapes, fingerprint
 from shoal.secrecy import masked_text
@@ -139,7 +139,6 @@ class UrlRules:
         settings: Settings,
         *,
         start_hosts: Iterable[str] = (),
-        key_rules: int = KEY_RULES,
         memo_bytes: int = _MEMO_BYTES,
     ) -> None:
         self._scope = read_scope(settings.allow, start_hosts=start_hosts)
@@ -147,7 +146,7 @@ class UrlRules:
         self._limits = Limits(settings)
         self._shapes = Shapes()
         self._facets = Facets(settings.max_facets)
-        self._key_forms = KeyForms(settings.strip_parameters, same_page=settings.same_page, key_rules=key_rules)
+        self._key_forms = KeyForms(settings.strip_parameters, same_page=settings.same_page)
         self._longest = settings.max_url_length
         self._memo_bytes = self._room = memo_bytes
         self._memos: dict[str, Memo] = {}

@@ -15,7 +15,6 @@ import pytest
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.key_forms import KEY_RULES
 from shoal.model import Crawl, CrawlState, Done, Point, WorkerBeat
 from shoal.processes.clearing import Clearing
 from shoal.processes.crawl_record import CrawlRecord
@@ -106,7 +105,7 @@ async def one_day(
     """A crawl from its beginning to its end, with all that it leaves; gives how many pages it had to fetch. With
     `skips` it is one of `shoal run --again --skip-known` over a site with one new page a day."""
     known = earlier_crawls(await frontier.crawls(), settings).known_from if skips else ()
-    record = CrawlRecord(settings=settings, spider="books.py", skips_known=skips, known_from=known, key_rules=KEY_RULES)
+    record = CrawlRecord(settings=settings, spider="books.py", skips_known=skips, known_from=known)
     name = f"books-{number}"
     fields = {"interval": 0.0, "cap": 1000, "created": clock(), "settings": msgspec.to_builtins(record)}
     crawl = await frontier.open_crawl(Crawl(id=name, spider="books", **fields))

@@ -12,7 +12,6 @@ import msgspec
 from shoal.error_text import several
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.key_forms import KEY_RULES
 from shoal.model import Crawl
 from shoal.processes.crawl_record import is_unfinished, record_of
 from shoal.processes.outages import until_reachable
@@ -95,7 +94,7 @@ def _why_not(crawl: Crawl, settings: Settings) -> str:
         return _dropped(crawl)
     if crawl.dedup.startswith("bloom"):
         return "it kept its URLs in a Bloom filter"
-    if record.key_rules != KEY_RULES or record.fingerprints:
+    if record.fingerprints:
         return "its keys are made in another way"
     changed = next((name for name in OF_KEYS if getattr(record.settings, name) != getattr(settings, name)), "")
     return f"{changed} was another" if changed else ""

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from shoal.errors import UsageError
-from shoal.key_forms import KEY_RULES
 from shoal.model import Crawl, CrawlState
 from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.earlier_pages import earlier_crawls
@@ -27,7 +26,7 @@ def made(
     **fields: Any,
 ) -> Crawl:
     """A crawl of a day, which ended in the evening."""
-    record = CrawlRecord(settings=settings, spider="books.py", key_rules=KEY_RULES, **fields)
+    record = CrawlRecord(settings=settings, spider="books.py", **fields)
     return Crawl(
         id=f"books-{number}", spider="books", state=CrawlState.FINISHED, created=number * DAY, keys=keys,
         finished=(number + ends) * DAY, settings=msgspec.to_builtins(record),
