@@ -12,7 +12,7 @@ from postgres_stores import Open, refusal
 from shoal.errors import StorageError
 from shoal.store.postgres.address import parse_address
 from shoal.store.postgres.connection import PostgresLink
-from shoal.store.postgres.migrations import STEPS, prepare
+from shoal.store.postgres.schema import STEPS, prepare
 from shoal.store.postgres.store import PostgresStore
 from shoal.testing.contract.store.rows import everything, fetch, item
 from shoal.testing.servers.postgres_server import PostgresServer

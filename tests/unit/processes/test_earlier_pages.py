@@ -7,11 +7,11 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
+from shoal.crawl.known_pages import earlier_crawls
+from shoal.crawl.record import CrawlRecord
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.earlier_pages import earlier_crawls
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 DAY = 86_400.0
 DEFAULTS = Settings()
