@@ -18,7 +18,7 @@ from bench.frontier_subject import LANES, PUTS, Subject
 from bench.progress import telling
 from bench.redis_server import redis_server
 from shoal.frontier.redis.scripts import LAYOUT_VERSION
-from shoal.sqlite_file import VERSIONS
+from shoal.sqlite_file import STEPS
 
 STATES = WORK / "frontier-states"
 WAVE = 100_000
@@ -43,7 +43,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 def folder_of(kind: str, known: int) -> Path:
     """Where a state is kept; a frontier that lays its data out anew gets a new one."""
-    version = VERSIONS["frontier"] if kind == "SQLite" else LAYOUT_VERSION
+    version = len(STEPS["frontier"]) if kind == "SQLite" else LAYOUT_VERSION
     return STATES / f"{kind.lower().replace(', ', '-')}-{known}-layout-{version}"
 
 

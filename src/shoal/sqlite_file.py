@@ -1,7 +1,7 @@
 """Opening `shoal.db`: one file with several parts, shared by processes. SQLite's refusals become one clear line each.
 
-A part is a group of tables with a version of its own, which the table `shoal_schema` names: `VERSIONS`. A part of an
-older version is migrated when it is opened; a file with a newer part, or of another program, is refused unchanged.
+A part is a group of tables with a version of its own, which the table `shoal_schema` names: how many of its `STEPS`
+have run. A file with a newer part, or of another program, is refused unchanged.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain
@@ -28,12 +28,17 @@ STATEMENT_ROWS = 128
 # Large enough for the pages that most transactions of the frontier change; a larger one fills up as the file grows
 # and is no faster: in a file with two writers SQLite empties it at every change of hands.
 CACHE_BYTES = 2560 * 1024
-# The version of each part's tables. Raised with a migration from the version before.
-VERSIONS = MappingProxyType({"frontier": 10, "store": 8, "segments": 1})
-
-# Statements that lead from one version to the next, or a function that chooses them by the tables it finds.
-Migration = str | Callable[[sqlite3.Connection], str]
-NO_MIGRATIONS: Mapping[int, Migration] = MappingProxyType({})
+# The scripts that make the tables of each part. Each runs once, in this order, in a new file and in one that lacks it.
+# A migration is one more script at the end of its part: the first one goes behind `schema.sql`. A released script never
+# changes.
+_HERE = Path(__file__).parent
+STEPS: Mapping[str, tuple[Path, ...]] = MappingProxyType(
+    {
+        "frontier": (_HERE / "frontier" / "sqlite" / "schema.sql",),
+        "store": (_HERE / "store" / "sqlite" / "schema.sql",),
+        "segments": (_HERE / "store" / "files" / "index.sql",),
+    }
+)
 
 DAMAGED = (
     "{path} is damaged: restore a copy; or save what `shoal export` can still read, move the file away and start afresh"
@@ -106,18 +111,11 @@ class FileConnection(sqlite3.Connection):
 
 
 def connect(
-    path: str | Path,
-    *,
-    part: str,
-    version: int,
-    schema_sql: str,
-    migrations: Mapping[int, Migration] = NO_MIGRATIONS,
-    create: bool = True,
+    path: str | Path, *, part: str, create: bool = True, steps: Mapping[str, Sequence[Path]] = STEPS
 ) -> FileConnection:
-    """Open the file, refuse a foreign or newer one, create this part's tables or bring them up to date.
+    """Open the file, refuse a foreign or newer one, and run the steps of this part that have not run in it.
 
-    `migrations` has, by former version, the step to the next one. All steps are one transaction. Without `create` a
-    file that is not there is refused."""
+    Without `create` a file that is not there is refused."""
     if Path(path).is_dir():
         raise StorageError(f"{path} is a folder: give the path of a file")
     with storage_errors(path):
@@ -125,13 +123,10 @@ def connect(
         try:
             connection.watch(path)
             # The check comes before any write: the file of another program, or of a newer shoal, must stay as it is.
-            found = _version(connection, path, part, version)
+            found = _version(connection, path, part, steps)
             _configure(connection)
-            if found is None:
-                _create(connection, path, part, version, schema_sql)
-                found = _version(connection, path, part, version)
-            if found != version:
-                _migrate(connection, path, part=part, version=version, migrations=migrations)
+            if found < len(steps[part]):
+                _run_steps(connection, path, part, steps)
         except BaseException:
             connection.close()
             raise
@@ -256,18 +251,17 @@ def row_marks(rows: int, columns: int) -> str:
     return ", ".join([row] * rows)
 
 
-def _version(connection: sqlite3.Connection, path: str | Path, part: str, version: int) -> int | None:
-    """The version of this part's tables; None when the file has none of them yet. Any newer part refuses the file."""
+def _version(connection: sqlite3.Connection, path: str | Path, part: str, steps: Mapping[str, Sequence[Path]]) -> int:
+    """How many steps of this part have run in the file. A newer part, whichever it is, refuses the file."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if "shoal_schema" in tables:
         found = dict(connection.execute("SELECT part, version FROM shoal_schema").fetchall())
-        known = {**VERSIONS, part: version}
-        if any(found.get(name, 0) > newest for name, newest in known.items()):
+        if any(found.get(name, 0) > len(known) for name, known in steps.items()):
             raise StorageError(f"{path} was written by a newer shoal: upgrade shoal, or use another file")
-        return found.get(part)
+        return int(found.get(part, 0))
     if tables:
         raise StorageError(f"{path} is a database of another program: choose another file")
-    return None
+    return 0
 
 
 def _configure(connection: sqlite3.Connection) -> None:
@@ -289,37 +283,22 @@ def _configure(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA temp_store = MEMORY")
 
 
-def _create(connection: sqlite3.Connection, path: str | Path, part: str, version: int, schema_sql: str) -> None:
+def _run_steps(
+    connection: sqlite3.Connection, path: str | Path, part: str, steps: Mapping[str, Sequence[Path]]
+) -> None:
+    """All steps that the file lacks, in one transaction."""
     with transaction(connection):
         # Another process may have been quicker.
-        if _version(connection, path, part, version) is not None:
-            return
+        found = _version(connection, path, part, steps)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(
             "CREATE TABLE IF NOT EXISTS shoal_schema (part TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID"
         )
-        for statement in _statements(schema_sql):
-            connection.execute(statement)
-        connection.execute("INSERT INTO shoal_schema (part, version) VALUES (?, ?)", (part, version))
-
-
-def _migrate(
-    connection: sqlite3.Connection, path: str | Path, *, part: str, version: int, migrations: Mapping[int, Migration]
-) -> None:
-    with transaction(connection):
-        # Another process may have been quicker.
-        found = _version(connection, path, part, version) or 0
-        while found != version:
-            step = migrations.get(found)
-            if step is None:
-                raise StorageError(
-                    f"the {part} in {path} was written by an older shoal (version {found}, this one knows {version}):"
-                    " finish its crawls with that shoal, or use another file"
-                )
-            for statement in _statements(step if isinstance(step, str) else step(connection)):
+        # Not importlib.resources: to load it takes as long as to make the tables.
+        for step in steps[part][found:]:
+            for statement in _statements(step.read_text(encoding="utf-8")):
                 connection.execute(statement)
-            found += 1
-        connection.execute("UPDATE shoal_schema SET version = ? WHERE part = ?", (version, part))
+        connection.execute("REPLACE INTO shoal_schema (part, version) VALUES (?, ?)", (part, len(steps[part])))
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -25,7 +25,6 @@ from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
-from shoal.urls.canonical import KEY_RULES
 
 DAY = 86_400.0
 PAGES = 40
@@ -106,7 +105,7 @@ async def one_day(
     """A crawl from its beginning to its end, with all that it leaves; gives how many pages it had to fetch. With
     `skips` it is one of `shoal run --again --skip-known` over a site with one new page a day."""
     known = earlier_crawls(await frontier.crawls(), settings).known_from if skips else ()
-    record = CrawlRecord(settings=settings, spider="books.py", skips_known=skips, known_from=known, key_rules=KEY_RULES)
+    record = CrawlRecord(settings=settings, spider="books.py", skips_known=skips, known_from=known)
     name = f"books-{number}"
     fields = {"interval": 0.0, "cap": 1000, "created": clock(), "settings": msgspec.to_builtins(record)}
     crawl = await frontier.open_crawl(Crawl(id=name, spider="books", **fields))

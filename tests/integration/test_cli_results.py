@@ -23,7 +23,6 @@ from shoal.testing.contract.store.rows import fetch, item
 from shoal.testing.sites.site_process import SiteProcess
 
 PRODUCTS = 30
-OLD_FILES = Path(__file__).parents[1] / "shoal_db"
 A_DAY = 86_400.0
 
 
@@ -207,29 +206,3 @@ def test_old_log_lines_are_dropped_while_a_crawl_runs(folder: Folder, site: Site
     folder.json("run", name, "--again", "--max-pages", "3", "--set", "retention=90d")
     answer = folder.run("sql", "SELECT crawl, count(*) FROM fetches GROUP BY 1").stdout
     assert [line.split("\t")[0] for line in answer.splitlines()[1:]] == ["books-2"]
-
-
-@pytest.fixture(params=["version_1", "version_2", "version_2_with_exits", "version_3"])
-def old_file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sqlite3.Connection:
-    """A `shoal.db` that an earlier version made, in this folder."""
-    monkeypatch.chdir(tmp_path)
-    db = sqlite3.connect("shoal.db")
-    db.executescript((OLD_FILES / f"{request.param}.sql").read_text())
-    return db
-
-
-def test_status_export_and_sql_take_a_file_of_an_earlier_version(old_file: sqlite3.Connection) -> None:
-    old_file.close()
-    assert json.loads(run("status", "books-1", "--json"))["progress"]["dead"] == 1
-    assert json.loads(run("export", "books-1", "-o", "-"))["_key"] == "k1"
-    assert run("sql", "SELECT outcome FROM fetches") == "outcome\nok\n"
-    assert "http_500" in run("dead", "list", "books-1")
-
-
-def test_items_are_read_beside_a_frontier_that_no_migration_leads_from(old_file: sqlite3.Connection) -> None:
-    old_file.execute("UPDATE shoal_schema SET version = 0 WHERE part = 'frontier'")
-    old_file.commit()
-    old_file.close()
-    assert "the frontier in shoal.db was written by an older shoal" in run("status", code=1)
-    assert exported() == ["k1"]
-    assert run("sql", "SELECT outcome FROM fetches") == "outcome\nok\n"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from postgres_stores import Open, refusal
 
 from shoal.errors import StorageError
-from shoal.store.postgres.schema import STEPS
+from shoal.store.postgres.address import parse_address
+from shoal.store.postgres.connection import PostgresLink
+from shoal.store.postgres.schema import STEPS, prepare
 from shoal.store.postgres.store import PostgresStore
 from shoal.testing.contract.store.rows import everything, fetch, item
 from shoal.testing.servers.postgres_server import PostgresServer
@@ -49,26 +51,19 @@ async def test_a_schema_of_a_newer_shoal_is_refused(new_store: Open, postgres: P
     assert f"is of a newer shoal (version 8, this one knows {len(STEPS)}): upgrade shoal" in str(error)
 
 
-async def test_a_schema_of_the_first_version_keeps_its_lines_and_takes_new_ones(
-    new_store: Open, postgres: PostgresServer, database: str
+async def test_a_later_step_runs_once_in_a_schema_that_lacks_it_and_keeps_its_items(
+    new_store: Open, postgres: PostgresServer, database: str, tmp_path: Path
 ) -> None:
-    first = files("shoal.store.postgres").joinpath(STEPS[0]).read_text(encoding="utf-8")
-    begin = "CREATE SCHEMA shoal; SET search_path TO shoal;"
-    postgres.call(f"{begin} {first} INSERT INTO schema_version VALUES (1)", database=database)
-    columns = "crawl, key, url, host, final_url, status, outcome, attempt, token, worker, exit, size, content_hash"
-    values = "'c1', 1, 'https://a.test/1', 'a.test', '', 200, 'ok', 1, 1, 'w', 'direct', 9, ''"
-    postgres.call(
-        f"INSERT INTO shoal.fetches ({columns}, archived, elapsed, error, at) VALUES ({values}, '', 0.1, '', now())",
-        database=database,
-    )
-    store = await new_store()
-    assert postgres.call("SELECT * FROM shoal.schema_version", database=database) == str(len(STEPS))
-    (line,) = await store.fetches_of(["c1"], "https://a.test/1")
-    assert (line.key, line.request, line.outcome) == (1, "", "ok")
-    await store.write([], [fetch(2, url="https://a.test/1", at=time.time() + 1, request="POST 3 B abc")])
-    assert [row.request for row in await store.fetches_of(["c1"], "https://a.test/1")] == ["POST 3 B abc", ""]
-    latest = await store.query("SELECT key, request FROM fetches_latest ORDER BY key", limit=9)
-    assert latest.rows == [(1, ""), (2, "POST 3 B abc")]
+    await (await new_store()).write([item("k")], [])
+    step = tmp_path / "step.sql"
+    step.write_text("ALTER TABLE items ADD COLUMN more integer NOT NULL DEFAULT 5")
+    links = [PostgresLink(parse_address(postgres.url(database)), connections=1) for _ in range(4)]
+    ran = await asyncio.gather(*(prepare(link, steps=(*STEPS, step)) for link in links))
+    assert sorted(ran) == [False, False, False, True]
+    for link in links:
+        await link.close()
+    assert postgres.call("SELECT key, more FROM shoal.items", database=database) == "k|5"
+    assert postgres.call("SELECT * FROM shoal.schema_version", database=database) == str(len(STEPS) + 1)
 
 
 @pytest.mark.parametrize(

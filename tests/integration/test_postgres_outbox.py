@@ -1,15 +1,13 @@
-"""The outbox of a PostgreSQL store: commits that overtake each other, a schema of the former version, other roles."""
+"""The outbox of a PostgreSQL store: commits that overtake each other, other roles."""
 
 from __future__ import annotations
 
 import asyncio
-from importlib.resources import files
 
 import asyncpg
 from postgres_stores import Open
 
 from shoal.store.base import SinkPlace
-from shoal.store.postgres.schema import STEPS
 from shoal.store.postgres.store import PostgresStore
 from shoal.testing.contract.store.rows import item
 from shoal.testing.servers.postgres_server import PostgresServer
@@ -95,51 +93,6 @@ async def test_no_trigger_runs_until_the_first_sink_is_added(
     assert postgres.call(query, database=database) == "0"
     await asyncio.gather(*(store.outbox.add(PLACE) for _ in range(4)))
     assert postgres.call(query, database=database) == "2"
-
-
-async def test_a_schema_of_the_former_version_keeps_its_items_and_gets_an_outbox(
-    new_store: Open, postgres: PostgresServer, database: str
-) -> None:
-    former = STEPS[: STEPS.index("from_3.sql")]
-    script = "".join(files("shoal.store.postgres").joinpath(step).read_text(encoding="utf-8") for step in former)
-    begin = "CREATE SCHEMA shoal; SET search_path TO shoal;"
-    postgres.call(f"{begin} {script} INSERT INTO schema_version VALUES ({len(former)})", database=database)
-    earlier = await asyncpg.connect(postgres.url(database))
-    await earlier.execute(INSERT, "k", '{"n":1}')
-    store = await new_store()
-    sink = await store.outbox.add(PLACE)
-    # A worker of the former version, still connected.
-    await earlier.execute(INSERT, "k", '{"n":2}')
-    await earlier.close()
-    (change,) = await store.outbox.read(sink, limit=9)
-    assert (change.key, change.version, change.change) == ("k", 2, "changed")
-    assert await store.outbox.replay(sink) == 1
-
-
-async def test_a_schema_with_sinks_of_the_former_version_sends_what_goes_and_comes_back(
-    new_store: Open, postgres: PostgresServer, database: str
-) -> None:
-    former = STEPS[: STEPS.index("from_4.sql")]
-    script = "".join(files("shoal.store.postgres").joinpath(step).read_text(encoding="utf-8") for step in former)
-    begin = "CREATE SCHEMA shoal; SET search_path TO shoal;"
-    postgres.call(f"{begin} {script} INSERT INTO schema_version VALUES ({len(former)})", database=database)
-    earlier = await asyncpg.connect(postgres.url(database))
-    await earlier.execute("SET search_path TO shoal; SELECT note_changes()")
-    await earlier.execute(
-        "INSERT INTO sinks (spider, url, host, has_secret) VALUES ($1, $2, '', false)", PLACE.spider, PLACE.url
-    )
-    await earlier.execute(INSERT, "k", '{"n":1}')
-    store = await new_store()
-    # A worker of the former version, still connected.
-    await earlier.execute(INSERT, "k", '{"n":2}')
-    await earlier.close()
-    sink = await store.outbox.add(PLACE)
-    await store.mark_gone("books", unseen_since=9e9, at=9e9)
-    await store.write([item("k", data={"n": 2}, token=2**61, at=9.1e9)], [])
-    found = [(change.change, change.version) for change in await store.outbox.read(sink, limit=9)]
-    assert found == [("new", 1), ("changed", 2), ("gone", 3), ("new", 4)]
-    triggers = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'shoal.items'::regclass AND NOT tgisinternal"
-    assert postgres.call(triggers, database=database) == "2"
 
 
 async def test_a_role_that_may_only_write_items_still_writes_them(

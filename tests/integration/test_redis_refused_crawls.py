@@ -1,4 +1,4 @@
-"""A crawl on a Redis server that another version wrote, or whose record cannot be read, beside sound ones.
+"""A crawl on a Redis server that a newer version wrote, or whose record cannot be read, beside sound ones.
 
 Every command names it once and leaves it as it is. Only a command that means exactly this crawl is refused."""
 
@@ -84,12 +84,10 @@ def of_another_type(server: RedisServer) -> None:
 
 
 NEWER = f"crawl 'books-1' at {{url}} was written by a newer shoal (layout 99, this one has {LAYOUT_VERSION})"
-OLDER = f"crawl 'books-1' at {{url}} was written by an older shoal (layout 1, this one has {LAYOUT_VERSION})"
 UNREADABLE = "the record of crawl 'books-1' at {url} cannot be read"
 DAMAGES = {
     # What was done to the record, and what every command says of it.
     "layout 99": (field("layout", "99"), NEWER),
-    "layout 1": (field("layout", "1"), OLDER),
     "layout garbage": (field("layout", "garbage"), UNREADABLE),
     "another type": (of_another_type, UNREADABLE),
     "settings that are none": (field("settings", "{garbage"), UNREADABLE),
@@ -188,8 +186,8 @@ def test_a_fresh_run_begins_beside_it(fleet: Fleet, kind: str) -> None:
     assert of_the_refused(fleet.server) == before
 
 
-def test_a_fresh_run_discards_a_crawl_of_an_older_version(fleet: Fleet) -> None:
-    DAMAGES["layout 1"][0](fleet.server)
+def test_a_fresh_run_discards_a_crawl_without_a_layout_version(fleet: Fleet) -> None:
+    DAMAGES["layout garbage"][0](fleet.server)
     fleet.folder.run("run", "books.py", "--fresh", "--yes", "--frontier", fleet.server.url)
     assert of_the_refused(fleet.server) == {}
 

@@ -1,10 +1,9 @@
-"""The embedded store: files of the former version, statements that run too long, retention in steps."""
+"""The embedded store: statements that run too long, retention in steps."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import sys
 import time
 import traceback
@@ -17,89 +16,10 @@ from shoal.store.base import ItemRule
 from shoal.store.sqlite import read
 from shoal.store.sqlite import store as sqlite_module
 from shoal.store.sqlite.store import SqliteStore
-from shoal.testing.contract.store.rows import content, everything, fetch, item, kept, only
+from shoal.testing.contract.store.rows import content, fetch, item, only
 from shoal.testing.waiting import eventually
 
 FOREVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
-VERSION_1 = """
-    CREATE TABLE shoal_schema (part TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID;
-    INSERT INTO shoal_schema VALUES ('store', 1);
-    CREATE TABLE item (
-        id INTEGER PRIMARY KEY, spider TEXT NOT NULL, key TEXT NOT NULL, crawl TEXT NOT NULL, url TEXT NOT NULL,
-        data TEXT NOT NULL, token INTEGER NOT NULL, first_seen REAL NOT NULL, last_seen REAL NOT NULL,
-        UNIQUE (spider, key)
-    );
-    CREATE INDEX item_by_crawl ON item (crawl);
-    CREATE TABLE fetch (
-        crawl TEXT NOT NULL, key INTEGER NOT NULL, url TEXT NOT NULL, outcome TEXT NOT NULL, token INTEGER NOT NULL,
-        attempt INTEGER NOT NULL, at REAL NOT NULL, status INTEGER NOT NULL, final_url TEXT NOT NULL,
-        worker TEXT NOT NULL, exit TEXT NOT NULL, size INTEGER NOT NULL, elapsed REAL NOT NULL, error TEXT NOT NULL,
-        parent INTEGER, UNIQUE (crawl, key)
-    );
-"""
-FORMER_ITEM = """
-    INSERT INTO item (spider, key, crawl, url, data, token, first_seen, last_seen)
-    VALUES ('books', ?, 'c1', 'https://a.test/k', '{"title":"A"}', 1, 50.0, 100.0)"""
-FORMER_FETCH = (
-    "INSERT INTO fetch VALUES ('c1', 1, 'https://a.test/1', 'ok', 1, 1, 100.0, 0, '', '', '', 0, 0.0, '', NULL)"
-)
-
-
-@pytest.fixture
-def former(tmp_path: Path) -> Path:
-    """A file as the former version left it."""
-    connection = sqlite3.connect(tmp_path / "shoal.db", isolation_level=None)
-    connection.executescript(VERSION_1)
-    for key in ("same", "changes"):
-        connection.execute(FORMER_ITEM, (key,))
-    connection.execute(FORMER_FETCH)
-    connection.close()
-    return tmp_path / "shoal.db"
-
-
-async def test_a_file_of_the_former_version_goes_on(former: Path) -> None:
-    store = await SqliteStore.open(former)
-    before = {row.key: row for row in await everything(store)}
-    assert {(row.version, row.changed_at, row.first_seen) for row in before.values()} == {(1, 50.0, 50.0)}
-    assert await store.fetches("c1", [1]) == [fetch()]
-    await store.write([item("same", token=2, at=200.0), item("changes", token=2, at=200.0, data={"title": "B"})], [])
-    after = {row.key: (row.version, row.changed_at, row.last_seen) for row in await everything(store)}
-    assert after == {"same": (1, 50.0, 200.0), "changes": (2, 200.0, 200.0)}
-    assert (await store.query("SELECT key FROM items_changed", limit=9)).rows == [("changes",)]
-    await store.close()
-    again = await SqliteStore.open(former)
-    assert len(await everything(again)) == 2
-    await again.close()
-
-
-@pytest.mark.parametrize("rule", [ItemRule(merge="fill"), ItemRule(keep_versions=True)])
-async def test_items_of_the_former_version_are_folded_too(former: Path, rule: ItemRule) -> None:
-    store = await SqliteStore.open(former)
-    await store.write([item("same", token=2), item("changes", token=2, data={"title": "B"})], [], rule=rule)
-    assert {row.key: (row.version, row.changed_at) for row in await everything(store)} == {
-        "same": (1, 50.0),
-        "changes": (2, 100.0),
-    }
-    if rule.keep_versions:
-        versions = [("changes", 1, {"title": "A"}), ("changes", 2, {"title": "B"}), ("same", 1, {"title": "A"})]
-        assert sorted(await kept(store)) == versions
-    await store.close()
-
-
-async def test_a_worker_of_the_former_version_that_still_runs_may_go_on_writing(former: Path) -> None:
-    store = await SqliteStore.open(former)
-    connection = sqlite3.connect(former, isolation_level=None)
-    connection.execute(FORMER_ITEM, ("late",))
-    connection.close()
-    assert {row.key: row.version for row in await everything(store)} == {"same": 1, "changes": 1, "late": 1}
-    await store.close()
-
-
-async def test_processes_that_meet_at_a_former_file_migrate_it_once(former: Path) -> None:
-    stores = await asyncio.gather(*(SqliteStore.open(former) for _ in range(6)))
-    for store in stores:
-        assert len(await everything(store)) == 2
-        await store.close()
 
 
 def is_asked() -> bool:

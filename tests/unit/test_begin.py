@@ -11,7 +11,7 @@ from shoal import Spider
 from shoal.cli import crawl, demo
 from shoal.crawl.beginning import RunOf, begin, begin_afresh
 from shoal.crawl.opening import Places
-from shoal.crawl.record import Origin, describe_crawl, next_id, record_of, spider_of, url_rules_of, with_priority
+from shoal.crawl.record import Origin, describe_crawl, next_id, record_of, spider_of, with_priority
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
 from shoal.settings.table import Settings
@@ -20,7 +20,6 @@ from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import item
 from shoal.testing.fakes import MemoryStore, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls.canonical import fingerprint, key_of
 
 PLACES = Places(frontier="shoal.db", store="shoal.db")
 
@@ -46,18 +45,6 @@ async def test_an_unfinished_crawl_is_resumed_with_the_settings_as_they_are_now(
     assert (record_of(former).settings.rate, record_of(again).settings.rate) == ("1/s", "2/s")
     progress = await frontier.progress("books-1")
     assert (progress.state, progress.feeding, progress.known) == (CrawlState.RUNNING, True, 1)
-
-
-async def test_a_resumed_crawl_keeps_the_rules_of_its_keys(frontier: MemoryFrontier) -> None:
-    url = "https://a.test/?f%5Ba%5D=1"
-    new, _ = await begin(frontier, Books(), settings=Settings(), reference="books.py")
-    assert url_rules_of(new).key_of(url) == key_of("https://a.test/?f[a]=1")
-    # As an earlier release stored it.
-    record = {name: value for name, value in new.settings.items() if name != "key_rules"}
-    await frontier.open_crawl(msgspec.structs.replace(new, settings=record))
-    for _ in range(2):
-        resumed, _ = await begin(frontier, Books(), settings=Settings(), reference="books.py")
-        assert url_rules_of(resumed).key_of(url) == fingerprint(url)
 
 
 async def test_a_fresh_crawl_discards_the_unfinished_one_and_takes_an_id_of_its_own(frontier: MemoryFrontier) -> None:

@@ -7,18 +7,25 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from shoal.errors import StorageError
-from shoal.sqlite_file import APPLICATION_ID, connect, insert_rows, storage_errors, transaction
+from shoal.sqlite_file import APPLICATION_ID, STEPS, FileConnection, connect, insert_rows, storage_errors, transaction
 
 SCHEMA = "CREATE TABLE thing (a INTEGER); -- one; two\nCREATE TABLE other (\n    b TEXT\n);\n"
+MIGRATION = "ALTER TABLE thing ADD COLUMN c INTEGER;\nUPDATE thing SET c = a + 1;\n"
 
 
-def open_part(path: Path, *, part: str = "things", version: int = 1, create: bool = True) -> sqlite3.Connection:
+def open_part(path: Path, *later: str, part: str = "things", create: bool = True) -> FileConnection:
+    """Open the file with the tables of a part, as a shoal with these later steps does."""
     schema = SCHEMA.replace("thing", part.rstrip("s")).replace("other", f"{part}_other")
-    return connect(path, part=part, version=version, schema_sql=schema, create=create)
+    with TemporaryDirectory() as folder:
+        steps = [Path(folder, f"{number}.sql") for number in range(1 + len(later))]
+        for step, script in zip(steps, (schema, *later), strict=True):
+            step.write_text(script)
+        return connect(path, part=part, steps={part: steps}, create=create)
 
 
 def open_and_close(path: Path) -> None:
@@ -69,15 +76,45 @@ def test_refuses_and_leaves_alone_the_database_of_another_program(tmp_path: Path
 
 
 def test_refuses_a_newer_file(tmp_path: Path) -> None:
-    open_part(tmp_path / "shoal.db", version=2).close()
+    open_part(tmp_path / "shoal.db", MIGRATION).close()
     with pytest.raises(StorageError, match="newer shoal: upgrade shoal"):
-        open_part(tmp_path / "shoal.db", version=1)
+        open_part(tmp_path / "shoal.db")
 
 
-def test_refuses_an_older_file(tmp_path: Path) -> None:
-    open_part(tmp_path / "shoal.db", version=1).close()
-    with pytest.raises(StorageError, match="older shoal"):
-        open_part(tmp_path / "shoal.db", version=2)
+@pytest.mark.parametrize("newer", STEPS)
+def test_one_newer_part_refuses_the_file_to_every_part_and_leaves_it_alone(tmp_path: Path, newer: str) -> None:
+    path = tmp_path / "shoal.db"
+    for part in STEPS:
+        connect(path, part=part).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("UPDATE shoal_schema SET version = 99 WHERE part = ?", (newer,))
+    before = path.read_bytes()
+    for part in STEPS:
+        with pytest.raises(StorageError, match="was written by a newer shoal: upgrade shoal"):
+            connect(path, part=part)
+    assert path.read_bytes() == before
+
+
+def test_runs_a_later_step_once_in_a_file_that_lacks_it_and_in_a_new_one(tmp_path: Path) -> None:
+    former, new = tmp_path / "shoal.db", tmp_path / "new.db"
+    with closing(open_part(former)) as db:
+        db.execute("INSERT INTO thing (a) VALUES (1)")
+    for _ in range(2):
+        with closing(open_part(former, MIGRATION)) as db:
+            assert db.execute("SELECT a, c FROM thing").fetchall() == [(1, 2)]
+            assert db.execute("SELECT part, version FROM shoal_schema").fetchall() == [("things", 2)]
+    with closing(open_part(new, MIGRATION)) as db:
+        assert db.execute("SELECT a, c FROM thing").fetchall() == []
+
+
+def test_a_later_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "shoal.db"
+    open_part(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        before = list(db.iterdump())
+        with pytest.raises(StorageError, match="other already exists"):
+            open_part(path, MIGRATION + "CREATE TABLE things_other (b);\n")
+        assert list(db.iterdump()) == before
 
 
 def test_refuses_a_folder_and_a_path_that_leads_nowhere(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def is_same_spider(known: str, known_source: SpiderSource, reference: str, *, fr
         return True
     ours = source_of(reference, frontier=frontier)
     if not known_source.path or not ours.path:
-        # A module, or a crawl of a former version.
+        # A module.
         return _module_path(known) == _module_path(reference) or _is_file_of_module(known, known_source, reference)
     if ours.path == known_source.path:
         return True

@@ -24,7 +24,6 @@ from shoal.settings.values import parse_duration
 from shoal.spider.spider import Request
 from shoal.store.base import ItemFilter, Store
 from shoal.text.errors import several
-from shoal.urls.canonical import KEY_RULES
 from shoal.worker.outages import until_reachable
 
 # Settings by which the same URL has another key.
@@ -103,7 +102,7 @@ def _why_not(crawl: Crawl, settings: Settings) -> str:
         return _dropped(crawl)
     if crawl.dedup.startswith("bloom"):
         return "it kept its URLs in a Bloom filter"
-    if record.key_rules != KEY_RULES or record.fingerprints:
+    if record.fingerprints:
         return "its keys are made in another way"
     changed = next((name for name in OF_KEYS if getattr(record.settings, name) != getattr(settings, name)), "")
     return f"{changed} was another" if changed else ""

@@ -55,7 +55,7 @@ class RememberedPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultPlaces(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a crawl's items and raw pages lie. Without a `store`: an earlier version began it, which kept none in mind.
+    """Where a crawl's items and raw pages lie. Without a `store`: it remembers none.
 
     The others are places of workers that joined with --other-store, as people see them."""
 

@@ -22,7 +22,7 @@ from shoal.policy.politeness import lent_interval
 from shoal.settings.table import Settings
 from shoal.settings.values import parse_duration, parse_rate
 from shoal.spider.spider import Spider, handler_names, spider_name
-from shoal.urls.canonical import KEY_RULES, UrlRules
+from shoal.urls.canonical import UrlRules
 
 MOST_RUNS = 20
 _NUMBER = re.compile(r"-(\d+)$")
@@ -31,8 +31,7 @@ _NUMBER = re.compile(r"-(\d+)$")
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How a crawl was begun. Stored with the crawl, so that every worker of the fleet works the same way.
 
-    `spider` is the reference by which worker processes load the spider, `source` the file that it leads to. `key_rules`
-    says how its keys are made: a crawl that a former release began has none stored, and goes on with the first.
+    `spider` is the reference by which worker processes load the spider, `source` the file that it leads to.
     `start` marks the start as it was written, empty where it cannot be told. `arguments` are those that the spider was
     made with, and that every worker makes it with. `fingerprints`: the form that the keys are made of, where the
     crawl took over the queue of another crawler; empty: it did not. `scheduled` are the latest runs of schedules that
@@ -46,7 +45,6 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     start_lanes: list[str] = msgspec.field(default_factory=list)
     spider: str = ""
     pool: str = ""
-    key_rules: int = 1
     results: ResultPlaces = ResultPlaces()
     source: SpiderSource = SpiderSource()
     start: str = ""
@@ -68,7 +66,7 @@ def record_of(crawl: Crawl) -> CrawlRecord:
         return msgspec.convert(crawl.settings, CrawlRecord)
     except msgspec.ValidationError as error:
         raise StorageBroken(
-            f"the record of crawl {crawl.id} cannot be read: {error}; it is damaged, or of another version of shoal"
+            f"the record of crawl {crawl.id} cannot be read: {error}; it is damaged, or of a newer shoal"
         ) from error
 
 
@@ -93,7 +91,7 @@ def is_readable(crawl: Crawl) -> bool:
 def url_rules_of(crawl: Crawl) -> UrlRules:
     """What a crawl makes of URLs: scope, limits, keys."""
     record = record_of(crawl)
-    return UrlRules(record.settings, start_hosts=record.start_lanes, key_rules=record.key_rules)
+    return UrlRules(record.settings, start_hosts=record.start_lanes)
 
 
 def results_known(crawl: Crawl) -> ResultPlaces:
@@ -184,7 +182,6 @@ def describe_crawl(
         start_lanes=start_lanes(spider),
         spider=origin.reference,
         pool=default_pool(pools, spider=spider, settings=settings),
-        key_rules=KEY_RULES if former is None else record_of(former).key_rules,
         results=origin.results,
         source=origin.source,
         start=start_mark(spider),

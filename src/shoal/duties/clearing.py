@@ -1,8 +1,8 @@
-"""What becomes of crawls that have ended: when their URL keys are dropped, and when they leave the frontier.
+"""Removes from the frontier what ended crawls leave there. Of all processes of a fleet, one at a time does it.
+
+What becomes of crawls that have ended: when their URL keys are dropped, and when they leave the frontier.
 
 By the settings of the spider's newest crawl. Only of the frontier: items, fetch log and archived pages stay.
-
-Removes from the frontier what ended crawls leave there. Of all processes of a fleet, one at a time does it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def fates(crawls: Sequence[Crawl]) -> dict[str, Fate]:
     needed = needed_by(readable)
     found = {crawl.id: Fate(stays="it is left alone") for crawl in crawls}
     for group in _by_spider(readable):
-        settings = _settings_of(group)
+        settings = record_of(_newest(group)).settings
         ended, others = _divided(group)
         for crawl in others:
             found[crawl.id] = Fate(stays=f"it is {crawl.state}")
@@ -62,9 +62,7 @@ def fates(crawls: Sequence[Crawl]) -> dict[str, Fate]:
     return found
 
 
-def _fate(crawl: Crawl, rank: int, settings: Settings | None, *, needer: str) -> Fate:
-    if settings is None:
-        return Fate(stays="its spider was not run by this version of shoal yet")
+def _fate(crawl: Crawl, rank: int, settings: Settings, *, needer: str) -> Fate:
     keys_at, keys_by = _keys_dropped(crawl, rank, settings, needer=needer)
     fate = Fate(keys_dropped_at=keys_at, keys_dropped_by=keys_by)
     if needer:
@@ -142,14 +140,6 @@ def _by_spider(crawls: Iterable[Crawl]) -> list[list[Crawl]]:
 def _file_of(record: CrawlRecord) -> str:
     path = record.source.path or record.spider
     return path.replace("\\", "/").rpartition("/")[2].partition(":")[0]
-
-
-def _settings_of(group: Sequence[Crawl]) -> Settings | None:
-    """Those of the spider's newest crawl; None where an older shoal has begun it, which knew no such settings: an
-    upgrade alone removes nothing."""
-    newest = _newest(group)
-    written = newest.settings.get("settings")
-    return record_of(newest).settings if isinstance(written, dict) and "keep_crawls" in written else None
 
 
 def _end_of(crawl: Crawl) -> float:

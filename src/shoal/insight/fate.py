@@ -33,7 +33,6 @@ TASKS_SHOWN = 20
 DATA_SHOWN = 64 * 1024  # bytes of an item
 PLAIN = "GET"
 KNOWN_TTL, SKIP_KNOWN = "known_ttl", "skip_known"
-UNKNOWN_REQUEST = "?"  # of a line in the log that an older shoal wrote
 
 
 class PageItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,7 +201,7 @@ class UrlTasks:
 
         def rank(key: int) -> tuple[bool, float, int]:
             row, status = lines.get(key), statuses.get(key)
-            return choice.has(key, _request(status, row, is_plain=False)), _age(row, status), key
+            return choice.has(key, _request(status, row)), _age(row, status), key
 
         keys = sorted((lines.keys() | statuses.keys()) - {self.link.key}, key=rank, reverse=True)
         return [await self.of(key, lines.get(key), statuses.get(key)) for key in keys[: TASKS_SHOWN + 1]]
@@ -230,7 +229,7 @@ class UrlTasks:
             fetch=fetch,
             found_on=parents[0].url if parents else None,
             merged_with=taken if taken != self.url else None,
-            request=_request(status, fetch, is_plain=is_plain),
+            request=_request(status, fetch),
             pool=status.task.pool if status.task else fetch.exit.partition("/")[0] if fetch else "",
             is_plain=is_plain,
             set_aside=set_aside(await self.frontier.progress(crawl.id)) if is_traceless else "",
@@ -259,10 +258,10 @@ async def _items(attempts: Sequence[FetchRow], crawl: Crawl, *, store: Log) -> l
     ]
 
 
-def _request(status: TaskStatus | None, fetch: FetchRow | None, *, is_plain: bool) -> str:
+def _request(status: TaskStatus | None, fetch: FetchRow | None) -> str:
     if status is not None and status.task is not None:
         return request_of(status.task)
-    return (fetch.request if fetch else "") or (PLAIN if is_plain else UNKNOWN_REQUEST)
+    return (fetch.request if fetch else "") or PLAIN
 
 
 async def known_key(url: str, crawl: Crawl, *, frontier: Frontier) -> int:

@@ -51,8 +51,6 @@ from shoal.urls.canonical import spelling_turn
 LINKS_CHECKED_SECONDS = 0.25
 # The page is not there: its items are not, either. Other refusals say nothing of them.
 GONE_STATUSES = frozenset({404, 410})
-# Older crawls hold bad entries of the inbox as tasks with this handler: their URLs must not be fetched.
-OLD_INBOX = "@inbox"
 HANDED_OVER = "handed_over"  # the outcome of pages that workers of another kind handle
 _AS_ARCHIVED = Verdict(NOT_MODIFIED, "handle")
 
@@ -151,8 +149,6 @@ class Journey:
     async def _take(self, lease: Lease, landed: Landed) -> Finished:
         if self.failing.reason:
             return Finished(Released(lease=lease, exit=unused(lease)))
-        if lease.task.handler == OLD_INBOX:
-            return self._unusable(lease)
         if is_staged(lease.task):
             return await self._take_stage(lease, landed)
         passage = self._passages.open(lease)
@@ -276,10 +272,6 @@ class Journey:
         reason = "robots_unavailable" if robots.are_unavailable else "robots"
         rejected = Done(lease=lease, outcome=reason, rejected={reason: 1}, samples=[(reason, url)], exit=unused(lease))
         return self._records.finished(rejected, reason)
-
-    def _unusable(self, lease: Lease) -> Finished:
-        reason = f"inbox: {(lease.task.meta or {}).get('reason', 'not a request')}"
-        return self._records.finished(Dead(lease=lease, reason=reason), "inbox")
 
     def _is_plain(self, task: Task) -> bool:
         """Whether the task's key comes from its URL. One with a key of its own is fetched on purpose, even often."""

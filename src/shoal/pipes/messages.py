@@ -11,9 +11,8 @@ import zstandard
 
 from shoal.pipes.base import MOST_BYTES
 
-# 2: a task has a kind, a result may ask for another visit (`Done.again`).
-# 3: a lane's update has what a search learnt of its host, and more of what one fleet with many crawls needs.
-VERSION: Final = 3
+# Raise it when a call or a noun of `model/` changes so that a worker or a coordinator of before would misread it.
+VERSION: Final = 1
 REQUESTS: Final = "requests"  # the queue that the coordinator reads
 ANSWERS: Final = "answers"  # begins the name of the queue that one worker process reads
 HELLO: Final = "hello"  # the verb that asks for nothing but an answer

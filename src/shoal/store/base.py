@@ -145,7 +145,7 @@ class FetchRow(msgspec.Struct, frozen=True, kw_only=True):
     parent: int | None = None
     content_hash: str = ""  # SHA-256 of the body in hex; empty where no hashes are wanted
     archived: str = ""  # the name of the archive's object with the capture of this page
-    request: str = ""  # method, and size and hash of the body; empty: a plain GET, or a line of an older shoal
+    request: str = ""  # method, and size and hash of the body; empty: a plain GET
     item_keys: str = ""  # the keys of the page's items, by `named_keys`; empty: no handler ran to its end
     etag: str = ""  # the validators of the answer, each at most VALIDATOR_LENGTH characters, else empty
     last_modified: str = ""
@@ -254,9 +254,7 @@ def some_item_keys(row: FetchRow) -> list[str]:
 def all_item_keys(row: FetchRow) -> list[str] | None:
     """The keys of all items of the page; None where the line does not say, or there may be more: also after a fault."""
     keys = _decoded_keys(row)
-    # Ten keys, as an older shoal wrote them for ten items and for more. It kept no validators.
-    is_old = len(keys) == ITEMS_NAMED and not (row.etag or row.last_modified)
-    if not row.item_keys or None in keys or is_old or row.error:
+    if not row.item_keys or None in keys or row.error:
         return None
     return [key for key in keys if key is not None]
 

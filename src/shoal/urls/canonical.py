@@ -24,10 +24,6 @@ from shoal.text.secrets import masked_text
 from shoal.urls.link_memo import WEB, Link, LinkBase, Memo, name_of, names_of
 from shoal.urls.scope import REASONS, Facets, Limits, Scope, Shapes, fingerprint
 
-# How keys are made. A crawl keeps the rules that it began with: keys that changed under way would be fetched again.
-# 1: parameters sorted, tracking and session ids gone. 2: also one spelling of what needs no escape in a query.
-KEY_RULES = 2
-
 # Session ids beside those known by name: ;jsessionid=1A2B, /(S(1a2b))/, and sid= where it is long enough to be one.
 _SESSION = re.compile(
     r";jsessionid=[^/?;]*|/\([A-Z]\([0-9A-Za-z_-]{16,}\)\)(?=/)|(?<=[?&])sid=[0-9A-Za-z,-]{20,}(?=&|$)", re.IGNORECASE
@@ -42,9 +38,8 @@ _NAME = operator.itemgetter(0)
 class KeyForms:
     """Makes key forms: the canonical form without what does not make a page another page."""
 
-    def __init__(self, strip: Sequence[str], *, same_page: Sequence[SamePage] = (), key_rules: int = KEY_RULES) -> None:
-        self._has_one_spelling = key_rules >= 2
-        patterns = [one_spelling(pattern, is_query=True) for pattern in strip] if self._has_one_spelling else strip
+    def __init__(self, strip: Sequence[str], *, same_page: Sequence[SamePage] = ()) -> None:
+        patterns = [one_spelling(pattern, is_query=True) for pattern in strip]
         self._names = frozenset(pattern for pattern in patterns if not pattern.endswith("*"))
         self._prefixes = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
         self._strips_sessions = "jsessionid" in self._names
@@ -70,7 +65,7 @@ class KeyForms:
         return form, path, parameters
 
     def _parameters(self, query: str) -> list[str]:
-        if "%" in query and self._has_one_spelling:
+        if "%" in query:
             query = one_spelling(query, is_query=True)
         named = [(piece.partition("=")[0], piece) for piece in query.split("&") if piece]
         kept = [pair for pair in named if pair[0] not in self._names and not pair[0].startswith(self._prefixes)]
@@ -80,8 +75,7 @@ class KeyForms:
     def _path_form(self, url: str, path: str) -> str:
         """The key form of a URL without its query."""
         origin = url[: -len(path)]
-        if self._has_one_spelling:
-            path = one_spelling(path)
+        path = one_spelling(path)
         if self._merges_index:
             path = _INDEX.sub("/", path)
         if self._merges_slash and path != "/":
@@ -212,7 +206,6 @@ class UrlRules:
         settings: Settings,
         *,
         start_hosts: Iterable[str] = (),
-        key_rules: int = KEY_RULES,
         memo_bytes: int = _MEMO_BYTES,
     ) -> None:
         self._scope = read_scope(settings.allow, start_hosts=start_hosts)
@@ -220,7 +213,7 @@ class UrlRules:
         self._limits = Limits(settings)
         self._shapes = Shapes()
         self._facets = Facets(settings.max_facets)
-        self._key_forms = KeyForms(settings.strip_parameters, same_page=settings.same_page, key_rules=key_rules)
+        self._key_forms = KeyForms(settings.strip_parameters, same_page=settings.same_page)
         self._longest = settings.max_url_length
         self._memo_bytes = self._room = memo_bytes
         self._memos: dict[str, Memo] = {}

@@ -47,15 +47,6 @@ async def test_a_page_that_is_asked_for_again_and_again_is_never_given_up() -> N
     assert all(isinstance(end.result, Done) for end in ends)
 
 
-async def test_a_bad_inbox_entry_that_an_older_crawl_holds_as_a_task_is_not_fetched() -> None:
-    scripted = ScriptedJourney({URL: respond(URL, "<p>a page")})
-    entry = lease_for(URL, task={"handler": "@inbox", "meta": {"reason": "not a request: it has no url"}})
-    finished = await scripted.take(entry)
-    assert isinstance(finished.result, Dead)
-    assert finished.result.reason == "inbox: not a request: it has no url"
-    assert scripted.fetcher.requests == []
-
-
 async def test_a_missing_page_is_done_under_its_status() -> None:
     finished = await take(respond(URL, "<a href=/x>", status=404))
     assert isinstance(finished.result, Done)

@@ -12,7 +12,6 @@ from shoal.crawl.record import CrawlRecord
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
 from shoal.settings.table import Settings
-from shoal.urls.canonical import KEY_RULES
 
 DAY = 86_400.0
 DEFAULTS = Settings()
@@ -27,7 +26,7 @@ def made(
     **fields: Any,
 ) -> Crawl:
     """A crawl of a day, which ended in the evening."""
-    record = CrawlRecord(settings=settings, spider="books.py", key_rules=KEY_RULES, **fields)
+    record = CrawlRecord(settings=settings, spider="books.py", **fields)
     return Crawl(
         id=f"books-{number}", spider="books", state=CrawlState.FINISHED, created=number * DAY, keys=keys,
         finished=(number + ends) * DAY, settings=msgspec.to_builtins(record),

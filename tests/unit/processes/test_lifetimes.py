@@ -89,16 +89,6 @@ def test_the_settings_of_the_newest_crawl_count() -> None:
     assert removed([*crawls, running], at=1000 * DAY) == ["books-0", "books-1", "books-2"]
 
 
-def test_an_upgrade_alone_removes_nothing() -> None:
-    old = [made(number) for number in range(20)]
-    for crawl in old:
-        for name in ("keep_crawls", "crawl_ttl", "known_ttl"):
-            del crawl.settings["settings"][name]
-    assert removed(old, at=1000 * DAY) == []
-    assert all(fate.keys_dropped_at is None for fate in fates(old).values())
-    assert len(removed([*old, made(20, state=CrawlState.RUNNING)], at=21 * DAY)) == 10
-
-
 def test_what_an_unfinished_crawl_needs_stays() -> None:
     crawls = [made(number, keep_crawls=1, known_ttl="1d") for number in range(4)]
     going = made(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from url_strategies import rules
 
 from shoal.settings.table import Settings
-from shoal.urls.canonical import UrlRules, fingerprint, key_of
+from shoal.urls.canonical import UrlRules, key_of
 
 NAMES = st.sampled_from(["a", "b", "c", "page", "sort", "x.y"])
 PARAMETERS = st.lists(st.builds("{}={}".format, NAMES, st.sampled_from(["", "1", "2", "x%20y"])), max_size=6)
@@ -103,14 +103,6 @@ def test_an_escape_that_changes_the_meaning_makes_another_key(one: str, other: s
 def test_a_parameter_to_strip_is_known_in_each_spelling(name: str) -> None:
     for url in ("https://example.com/?f[a]=1", "https://example.com/?f%5Ba%5D=1"):
         assert key_of(url, strip=(name,)) == key_of("https://example.com/")
-
-
-def test_a_crawl_that_an_earlier_release_began_keeps_its_keys() -> None:
-    before = UrlRules(Settings(allow=("*",)), key_rules=1)
-    assert before.resolve("https://example.com/?f%5Ba%5D=a%20b").key == fingerprint(
-        "https://example.com/?f%5Ba%5D=a%20b"
-    )
-    assert before.resolve("https://example.com/%7C").key == fingerprint("https://example.com/%7C")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.runner import CRAWLS, LAST_NUMBER, SHARDS, WRONG_TYPE, ShardRunner, layout_of, other_layout
 from shoal.frontier.redis.scripts import LAYOUT_VERSION, UNKNOWN_LAYOUT
 from shoal.frontier.redis.server_checks import warn
-from shoal.frontier.redis.shards import Shard, former_shards_of, prefix_of
+from shoal.frontier.redis.shards import Shard, prefix_of
 from shoal.frontier.redis.views import check_pools, state_of, waiting_among
 from shoal.frontier.redis.wire import KEY, decode_crawl, decode_dead, encode_pools, number, pairs
 from shoal.frontier.rules.exits import check_exits
@@ -144,11 +144,10 @@ async def crawls(runner: ShardRunner) -> list[Crawl]:
             for shard in shards:
                 await connection.send("HGETALL", shard.prefix + "crawl")
         answers = iter(await connection.answers_or_errors())
-    found, elsewhere = [], []
+    found = []
     for shards in layouts:
         records = [_record(next(answers)) for _ in shards]
         if not _is_there(records):
-            elsewhere.append(former_shards_of(shards[0].crawl, len(shards)))
             continue
         try:
             found.append((_number_of(records[0]), _listed(runner, shards[0].crawl, records)))
@@ -157,28 +156,11 @@ async def crawls(runner: ShardRunner) -> list[Crawl]:
                 return await crawls(runner)
             refusal = unreadable_crawl(shards[0].crawl, runner.connections.shown, error)
             found.append((0, _refused(shards[0].crawl, records[0], refusal)))
-    found += [(0, crawl) for crawl in await _of_older_shoals(runner, elsewhere)]
     found.sort(key=lambda entry: (entry[1].created, entry[0]), reverse=True)
     for _, crawl in found:
         if not crawl.refusal:
             runner.see(crawl.id, is_usable=True)
     return [crawl for _, crawl in found]
-
-
-async def _of_older_shoals(runner: ShardRunner, layouts: Sequence[Sequence[Shard]]) -> list[Crawl]:
-    """Those of these crawls that lie where older shoals had them, as refused."""
-    if not layouts:
-        return []
-    async with runner.connections.borrow() as connection:
-        for shards in layouts:
-            await connection.send("HGETALL", shards[0].prefix + "crawl")
-        records = [_record(answer) for answer in await connection.answers_or_errors()]
-    shown = runner.connections.shown
-    return [
-        _refused(crawl, record, str(other_layout(crawl, layout_of((record or {}).get(b"layout")), shown=shown)))
-        for crawl, record in zip((shards[0].crawl for shards in layouts), records, strict=True)
-        if _is_there([record])
-    ]
 
 
 def _record(answer: Any) -> dict[bytes, bytes] | None:

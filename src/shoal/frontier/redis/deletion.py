@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 from shoal.errors import UsageError
 from shoal.frontier.redis.runner import CRAWLS, SHARDS, WORKERS, ShardRunner, other_layout
 from shoal.frontier.redis.scripts import LAYOUT_VERSION
-from shoal.frontier.redis.shards import former_prefix_of, former_shards_of, prefix_of
+from shoal.frontier.redis.shards import prefix_of
 from shoal.frontier.redis.views import beats, state_of
 from shoal.frontier.rules.keys import not_finished
 from shoal.model import Crawl, CrawlState
@@ -59,8 +59,7 @@ def _check(crawl: Crawl, number: int, numbers: list[bytes]) -> None:
 
 
 async def delete_crawl(runner: ShardRunner, crawl: str, *, seconds: float = math.inf) -> bool:
-    """Also deletes a crawl of an older layout: this layout has all its keys, some under another prefix. A newer layout
-    may have other keys."""
+    """A crawl of a newer layout is refused: it may have other keys."""
     began = time.monotonic()
     await runner.learn(crawl)
     shards = await runner.all_shards(crawl)
@@ -72,8 +71,7 @@ async def delete_crawl(runner: ShardRunner, crawl: str, *, seconds: float = math
             # Half of it may be gone when we die: the next client that opens it deletes the rest first.
             await connection.call("HSET", SHARDS, crawl, -len(shards))
         # One step in each shard first: from then on none of them lends anything.
-        every = [*shards, *former_shards_of(crawl, len(shards))]
-        left = [shard for shard in every if await connection.run("delete", shard.prefix) == b"1"]
+        left = [shard for shard in shards if await connection.run("delete", shard.prefix) == b"1"]
         while left:
             if time.monotonic() - began >= seconds:
                 runner.forget_layout(crawl)
@@ -100,14 +98,12 @@ async def half_deleted(runner: ShardRunner) -> list[str]:
         for name in names:
             of = len(await runner.all_shards(name))
             await connection.send("HGET", prefix_of(name, of=of) + "crawl", "state")
-            await connection.send("HGET", former_prefix_of(name, of=of) + "crawl", "state")
             await connection.send("HGET", SHARDS, name)
         answers = await connection.answers_or_errors()
     return [
         name
-        for name, *states, number in zip(names, answers[::3], answers[1::3], answers[2::3], strict=True)
-        if not any(isinstance(state, ResponseError) for state in states)
-        and (b"deleting" in states or (number or b"").startswith(b"-"))
+        for name, state, number in zip(names, answers[::2], answers[1::2], strict=True)
+        if not isinstance(state, ResponseError) and (state == b"deleting" or (number or b"").startswith(b"-"))
     ]
 
 

@@ -15,9 +15,9 @@ from shoal.errors import CrawlLost, StorageError, UsageError
 from shoal.frontier.redis.connection import Argument, Connection
 from shoal.frontier.redis.connections import RedisConnections, is_passing
 from shoal.frontier.redis.mend import UNREADABLE
-from shoal.frontier.redis.scripts import LAYOUT_VERSION, UNKNOWN_LAYOUT, UNNUMBERED_LAYOUT
+from shoal.frontier.redis.scripts import LAYOUT_VERSION, UNKNOWN_LAYOUT
 from shoal.frontier.redis.server_checks import info, warn
-from shoal.frontier.redis.shards import Shard, former_shards_of, prefix_of, shard_of, shards_of
+from shoal.frontier.redis.shards import Shard, prefix_of, shard_of, shards_of
 from shoal.frontier.rules.keys import keys_dropped
 from shoal.frontier.rules.tasks import unreadable_crawl
 
@@ -79,15 +79,13 @@ WORKERS = "shoal:{workers}:"
 WRONG_TYPE = "WRONGTYPE"  # in the server's answer to a command on a key of another type
 
 T = TypeVar("T")
-_NUMBER = re.compile(rb"\d{1,9}")
+_NUMBER = re.compile(rb"[1-9]\d{0,8}")
 Call = tuple[Shard, str, Sequence[Argument]]
 
 
 def layout_of(field: bytes | None) -> int:
-    """The layout version that a crawl's record names; one that is no number is none that this shoal knows."""
-    if field is None:
-        return UNNUMBERED_LAYOUT
-    return int(field) if _NUMBER.fullmatch(field) else UNKNOWN_LAYOUT
+    """The layout version that a crawl's record names."""
+    return int(field) if field is not None and _NUMBER.fullmatch(field) else UNKNOWN_LAYOUT
 
 
 def _version_in(record: list[bytes | None]) -> int | None:
@@ -103,14 +101,10 @@ def no_such_crawl(crawl: str) -> UsageError:
 def other_layout(crawl: str, version: int, *, shown: str) -> UsageError:
     """A crawl that these scripts would damage."""
     if version == UNKNOWN_LAYOUT:
-        return UsageError(unreadable_crawl(crawl, shown, "its layout version is no number"))
-    written = f"crawl {crawl!r} at {shown} was written by"
-    versions = f"(layout {version}, this one has {LAYOUT_VERSION})"
-    if version > LAYOUT_VERSION:
-        return UsageError(f"{written} a newer shoal {versions}: upgrade shoal, or use another database or server")
+        return UsageError(unreadable_crawl(crawl, shown, "its layout version is missing or no number"))
     return UsageError(
-        f"{written} an older shoal {versions}: finish it with that shoal, or drop it with `shoal run FILE --fresh`,"
-        " or use another database or server"
+        f"crawl {crawl!r} at {shown} was written by a newer shoal (layout {version}, this one has {LAYOUT_VERSION}):"
+        " upgrade shoal, or use another database or server"
     )
 
 
@@ -178,11 +172,7 @@ class ShardRunner:
 
     async def version_of(self, crawl: str) -> int | None:
         """The layout version of a crawl; None when there is no such crawl."""
-        number = len(await self.all_shards(crawl))
-        version = await self._version_in(shards_of(crawl, number)[0])
-        return version if version is not None else await self._version_in(former_shards_of(crawl, number)[0])
-
-    async def _version_in(self, first: Shard) -> int | None:
+        first, *_ = await self.all_shards(crawl)
         async with self.connections.borrow() as connection:
             await connection.send("HMGET", first.prefix + "crawl", "state", "layout")
             (answer,) = await connection.answers_or_errors()

@@ -28,13 +28,10 @@ import msgspec
 from shoal.frontier.rules import constants, hosts, tasks
 from shoal.model import NO_EXIT, REGION, STAGE, VIA
 
-# The version of the keys of a crawl and of their contents: field `layout` of its record. Raise it when scripts of the
-# former version could not go on with a crawl of the new one, or the other way round.
-# 2: tasks of a kind wait in queues of their own (`kq:KIND:LANE`, `ready:KIND`), where older scripts find none.
-# 3: the crawls' shards of one number lie in one slot, under other prefixes (see shards.py).
-LAYOUT_VERSION: Final = 3
-UNKNOWN_LAYOUT: Final = -1  # of records whose field is no number
-UNNUMBERED_LAYOUT: Final = 1  # of records without the field: they were written before it was added
+# The version of the keys of a crawl and of their contents: field `layout` of its record. Raise it when scripts of one
+# version could not go on with a crawl of the other: a crawl of another layout is refused (`other_layout`).
+LAYOUT_VERSION: Final = 1
+UNKNOWN_LAYOUT: Final = -1  # of records whose field is missing or no number
 
 Constant = int | float | str | tuple[str, ...]
 

@@ -18,12 +18,6 @@ def prefix_of(crawl: str, shard: int = 0, *, of: int = 1) -> str:
     return f"{slot_of(shard, of=of)}{quote(crawl, safe=' ')}:"
 
 
-def former_prefix_of(crawl: str, shard: int = 0, *, of: int = 1) -> str:
-    """The same as older shoals had it, up to layout 2."""
-    part = str(shard) if of == 1 else f"{shard}-{of}"
-    return f"shoal:{{{quote(crawl, safe=' ')}.{part}}}:"
-
-
 class Shard(msgspec.Struct, frozen=True):
     """One part of a crawl. A lane lives in one shard for good."""
 
@@ -57,8 +51,3 @@ def shard_named(crawl: str, beside: Shard) -> Shard:
 def slot_of(shard: int, *, of: int) -> str:
     """What the keys of the shards of this number begin with, whatever their crawl."""
     return f"shoal:{{{shard}-{of}}}:"
-
-
-def former_shards_of(crawl: str, of: int) -> list[Shard]:
-    """Where older shoals have all shards of a crawl."""
-    return [Shard(crawl, number, of, former_prefix_of(crawl, number, of=of)) for number in range(of)]

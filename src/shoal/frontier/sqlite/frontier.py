@@ -33,7 +33,6 @@ from shoal.frontier.sqlite.lanes import Terms, reserve
 from shoal.frontier.sqlite.lease import Stuck, lease
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.mend import UNREADABLE, mend
-from shoal.frontier.sqlite.migrations import open_tables
 from shoal.frontier.sqlite.put import (
     START,
     Position,
@@ -72,7 +71,7 @@ from shoal.model import (
     TaskStatus,
     WorkerBeat,
 )
-from shoal.sqlite_file import storage_errors, transaction
+from shoal.sqlite_file import connect, storage_errors, transaction
 
 T = TypeVar("T")
 LONGEST_PAUSE = 0.05  # between two steps of long work
@@ -365,7 +364,7 @@ class SqliteFrontier:
         return await self._read(lambda db, at: work(control.load(db, crawl, at=at)))
 
     def _connect(self) -> None:
-        self._db = open_tables(self._path)
+        self._db = connect(self._path, part="frontier")
 
     def _in_transaction(
         self, work: Callable[[sqlite3.Connection, Moment], T], mode: str = "IMMEDIATE", *, given: bool = True

@@ -125,7 +125,7 @@ def _land(ledger: Ledger, leases: Sequence[Lease]) -> None:
 
 def _bring_back(ledger: Ledger) -> None:
     """Lanes whose next start lies further ahead than their pace and rests allow get a possible one. The clock was
-    wrong when it was written: before a step was noticed, or by an older shoal."""
+    wrong when it was written, before its step was noticed."""
     latest = ledger.now + FAR_SECONDS
     rows = ledger.db.execute(FAR_AHEAD, (ledger.crawl.id, latest, MAX_BROUGHT_BACK)).fetchall()
     if ledger.kinds is not None:

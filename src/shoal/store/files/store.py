@@ -15,14 +15,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
 from shoal.errors import StorageBroken, StorageError, UsageError
-from shoal.sqlite_file import VERSIONS, connect, storage_errors, transaction
+from shoal.sqlite_file import connect, storage_errors, transaction
 from shoal.store.base import (
     Difference,
     FetchRow,
@@ -348,7 +347,7 @@ class FilesStore:
         """The index as it is, opened if need be; nobody else works on it."""
         if self._index is None:
             index = await self._open_index(self._folder / INDEX)
-            self._offsets = await self._run(_open_offsets, self._folder / INDEX)
+            self._offsets = await self._run(connect, self._folder / INDEX, part="segments")
             # Before any item comes into a new index.
             for place in await self._run(read_sinks, self._folder):
                 await index.outbox.add(place)
@@ -420,11 +419,6 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{folder} cannot be made: {error.strerror or error}; choose another folder") from None
-
-
-def _open_offsets(path: Path) -> sqlite3.Connection:
-    schema = files("shoal.store.files").joinpath("index.sql").read_text(encoding="utf-8")
-    return connect(path, part="segments", version=VERSIONS["segments"], schema_sql=schema)
 
 
 def _written(path: Path, kind: str, *, start: int) -> Iterator[tuple[float, str, int, list[Any]]]:

@@ -1,4 +1,4 @@
-"""The outbox in a PostgreSQL database. Rows are deleted one by one as their sink has them: see `from_3.sql` for why."""
+"""The outbox in a PostgreSQL database. Rows are deleted one by one as their sink has them: see `schema.sql` for why."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""The store's tables, made and migrated by the first process that opens them, and the weekly partitions of its log."""
+"""The store's tables, made by the first process that opens them, and the weekly partitions of its log."""
 
 from __future__ import annotations
 
 import time
-from importlib.resources import files
+from collections.abc import Sequence
+from pathlib import Path
 
 import asyncpg
 
@@ -11,8 +12,10 @@ from shoal.errors import StorageError
 from shoal.store.postgres.connection import Connection, PostgresLink
 from shoal.store.weeks import monday_of
 
-# Each step takes a schema one version further. New steps go to the end; a step never changes.
-STEPS = ("schema.sql", "from_1.sql", "from_2.sql", "from_3.sql", "from_4.sql", "from_5.sql", "from_6.sql")
+# The scripts that make the schema. Each runs once, in this order, in a new schema and in one that lacks it; the version
+# of a schema is how many have run. A migration is one more script at the end: the first one goes behind `schema.sql`.
+# A released script never changes.
+STEPS = (Path(__file__).with_name("schema.sql"),)
 LOCK_SECONDS = 2
 REST_SECONDS = 60.0
 LINES_PER_STEP = 5000
@@ -38,32 +41,32 @@ _DROP_VERSIONS = """
                        AND items.version > old.version AND items.changed_at < before.moment))"""
 
 
-async def prepare(link: PostgresLink) -> bool:
-    """Make or migrate the tables if need be; gives whether anything was done. Refuses a newer or foreign schema."""
+async def prepare(link: PostgresLink, *, steps: Sequence[Path] = STEPS) -> bool:
+    """Run the steps that the schema lacks; gives whether there were any. Refuses a newer or foreign schema."""
     async with link.transaction(reads=True) as connection:
-        if await _version(connection, link) == len(STEPS):
+        if await _version(connection, link, len(steps)) == len(steps):
             return False
     async with link.transaction() as connection:
         # Of workers that start at once, one makes the tables and the others find them.
         await connection.execute(_LOCK, link.address.schema)
-        found = await _version(connection, link)
-        if found == len(STEPS):
+        found = await _version(connection, link, len(steps))
+        if found == len(steps):
             return False
         schema = link.address.schema
         # Asked first: CREATE SCHEMA IF NOT EXISTS needs the right to create it even if it exists.
         if await connection.fetchval("SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema):
             await connection.execute(f"CREATE SCHEMA {link.address.quoted_schema}")
         try:
-            for step in STEPS[found:]:
-                await connection.execute(files("shoal.store.postgres").joinpath(step).read_text(encoding="utf-8"))
+            for step in steps[found:]:
+                await connection.execute(step.read_text(encoding="utf-8"))
         except (asyncpg.DuplicateTableError, asyncpg.DuplicateFunctionError) as error:
             raise _foreign(link, str(error)) from None
         await connection.execute("DELETE FROM schema_version")
-        await connection.execute("INSERT INTO schema_version VALUES ($1)", len(STEPS))
+        await connection.execute("INSERT INTO schema_version VALUES ($1)", len(steps))
     return True
 
 
-async def _version(connection: Connection, link: PostgresLink) -> int:
+async def _version(connection: Connection, link: PostgresLink, newest: int) -> int:
     if not await connection.fetchval(_IS_THERE, link.address.schema):
         return 0
     try:
@@ -72,10 +75,10 @@ async def _version(connection: Connection, link: PostgresLink) -> int:
         raise _foreign(link, str(error)) from None
     if not isinstance(found, int):
         raise _foreign(link, 'column "version" is no integer')
-    if found > len(STEPS):
+    if found > newest:
         raise StorageError(
             f"the schema {link.address.schema!r} at {link.address.shown} is of a newer shoal (version {found}, this one"
-            f" knows {len(STEPS)}): upgrade shoal, or give ?schema=NAME for another"
+            f" knows {newest}): upgrade shoal, or give ?schema=NAME for another"
         )
     return found
 

@@ -1,4 +1,4 @@
--- The tables of PostgresStore, step 1. Run once, inside the schema of the store, under its advisory lock.
+-- The tables of PostgresStore. Run once, inside the schema of the store, under its advisory lock.
 -- Guarantee: one row per item however often it is written, newer fences win; one line per attempt in the fetch log.
 -- Text is compared byte by byte (COLLATE "C"): the order of a stream does not change with the server's locale.
 
@@ -17,6 +17,13 @@ CREATE TABLE items (
     first_seen timestamptz NOT NULL,
     last_seen  timestamptz NOT NULL,
     changed_at timestamptz NOT NULL,             -- when the present content came
+    gone_at       timestamptz,                   -- since when it counts as gone; then it is missing as well
+    missing_since timestamptz,                   -- since when its page is known not to have it
+    written_at    timestamptz,                   -- when it was written last, if it was only seen since
+    moves      integer     NOT NULL DEFAULT 0,   -- how often it went or came back: with `version`, the number of a
+                                                 -- change for the outbox
+    left_at    timestamptz,                      -- when it went, and came back, the last time that it did both
+    back_at    timestamptz,
     PRIMARY KEY (spider, key)                    -- makes writing again harmless; streams go by it
 ) PARTITION BY HASH (key);
 
@@ -27,6 +34,8 @@ CREATE INDEX items_by_host ON items (host);
 -- "What is new since yesterday". Not on last_seen: that moves with every visit, and without an index on it an unchanged
 -- item is rewritten inside its disk page, touching no index.
 CREATE INDEX items_by_change ON items (changed_at);
+-- Only items that may become gone next: nearly all rows are not in it.
+CREATE INDEX items_missing ON items (missing_since) WHERE missing_since IS NOT NULL AND gone_at IS NULL;
 
 -- The former contents of items: written only where versions are kept.
 CREATE TABLE item_versions (
@@ -74,6 +83,10 @@ CREATE TABLE fetches (
     error        text             COLLATE "C" NOT NULL,
     parent       bigint,
     at           timestamptz      NOT NULL,
+    request      text             COLLATE "C" NOT NULL DEFAULT '', -- what it was, beside its URL
+    item_keys    text             COLLATE "C" NOT NULL DEFAULT '',
+    etag         text             COLLATE "C" NOT NULL DEFAULT '',
+    last_modified text            COLLATE "C" NOT NULL DEFAULT '',
     -- A line that is written again, because the answer was lost, stays one line. Also finds the lines of a task.
     UNIQUE (crawl, key, token, at)
 ) PARTITION BY RANGE (at);
@@ -155,3 +168,179 @@ SELECT span, host, requests, ok_share, errors, p50_elapsed, p95_elapsed, bytes F
     FROM (VALUES ('hour', interval '1 hour'), ('day', interval '1 day')) AS spans (span, length)
     JOIN fetches ON at > now() - length GROUP BY span, host
 ) AS timed USING (span, host);
+
+CREATE TABLE sinks (
+    id            bigint           GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    spider        text             COLLATE "C" NOT NULL,
+    url           text             COLLATE "C" NOT NULL, -- without secrets
+    host          text             COLLATE "C" NOT NULL, -- the machine of a file or a loopback address; else empty
+    has_secret    boolean          NOT NULL,
+    added         timestamptz      NOT NULL DEFAULT now(),
+    sent          bigint           NOT NULL DEFAULT 0,
+    sent_at       timestamptz,
+    trouble       text             COLLATE "C" NOT NULL DEFAULT '',
+    trouble_since timestamptz,
+    holder        text             COLLATE "C" NOT NULL DEFAULT '', -- who has the duty to send
+    held_until    timestamptz      NOT NULL DEFAULT now(),
+    UNIQUE (spider, url, host)
+);
+
+-- A row per sink: exactly the rows that it has are deleted. No cursor: positions are not in the order of commits, and one
+-- that moved on would skip what a slower transaction commits behind it.
+CREATE TABLE outbox (
+    sink     bigint      NOT NULL,
+    position bigint      GENERATED ALWAYS AS IDENTITY,
+    key      text        COLLATE "C" NOT NULL,
+    version  integer     NOT NULL,
+    change   text        COLLATE "C" NOT NULL,
+    at       timestamptz NOT NULL,
+    url      text        COLLATE "C" NOT NULL,
+    crawl    text        COLLATE "C" NOT NULL,
+    data     text        NOT NULL, -- as the item's JSON reads: its length is known without reading it
+    queued   timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (sink, position)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+
+-- Runs while the item's row is locked. Whoever changes the item next waits for the commit and draws a later position:
+-- so positions of one item are in order, and a reader that sees the later change sees the earlier one.
+-- With the rights of its owner: who may write items may not be allowed to write here.
+-- A change of an item that stays gone is no news: it is sent whole when it comes back.
+CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    was_gone boolean := false;
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        was_gone := OLD.gone_at IS NOT NULL;
+        IF was_gone AND NEW.gone_at IS NOT NULL THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    INSERT INTO outbox (sink, key, version, change, at, url, crawl, data)
+    SELECT sinks.id, NEW.key, NEW.version + NEW.moves,
+           CASE WHEN NEW.gone_at IS NOT NULL THEN 'gone' WHEN TG_OP = 'INSERT' OR was_gone THEN 'new' ELSE 'changed' END,
+           CASE WHEN NEW.gone_at IS NOT NULL THEN NEW.gone_at WHEN was_gone THEN NEW.last_seen ELSE NEW.changed_at END,
+           NEW.url, NEW.crawl, NEW.data::text
+    FROM sinks WHERE sinks.spider = NEW.spider ORDER BY sinks.id;
+    RETURN NULL;
+END
+$$;
+
+-- Called when a sink is added. Until the first one comes, writing items calls no trigger.
+-- Waits for transactions that write: what they write came before the sink.
+CREATE FUNCTION note_changes() RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('shoal outbox ' || current_schema(), 0));
+    IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'items'::regclass AND tgname = 'item_is_new') THEN
+        CREATE TRIGGER item_is_new AFTER INSERT ON items FOR EACH ROW EXECUTE FUNCTION note_change();
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'items'::regclass AND tgname = 'item_has_moved') THEN
+        DROP TRIGGER IF EXISTS item_has_changed ON items;
+        CREATE TRIGGER item_has_moved AFTER UPDATE ON items
+            FOR EACH ROW WHEN (NEW.version > OLD.version OR (NEW.gone_at IS NULL) <> (OLD.gone_at IS NULL))
+            EXECUTE FUNCTION note_change();
+    END IF;
+END
+$$;
+
+-- Views and tables of items in columns of their own.
+CREATE TABLE item_views (
+    name     text    COLLATE "C" PRIMARY KEY, -- of the view or the table, which lies beside this one
+    spider   text    COLLATE "C" NOT NULL,
+    is_table boolean NOT NULL,
+    origin   text    NOT NULL,                -- what its columns were taken from, for people
+    columns  text    NOT NULL,                -- JSON
+    position text    COLLATE "C"              -- up to which key a table is filled; NULL: it has all items
+);
+
+-- A value of an item as a type of the server; NULL if it does not fit. None of these may raise an error: the values come
+-- from pages, and one of them must not make a view unreadable, or an item unwritable.
+
+CREATE FUNCTION item_text(value jsonb) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE jsonb_typeof(value) WHEN 'string' THEN value #>> '{}' END
+$$;
+
+CREATE FUNCTION item_mixed(value jsonb) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT value #>> '{}'
+$$;
+
+CREATE FUNCTION item_json(value jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN jsonb_typeof(value) <> 'null' THEN value END
+$$;
+
+CREATE FUNCTION item_integer(value jsonb) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN jsonb_typeof(value) = 'number' THEN
+        CASE WHEN value::numeric BETWEEN -9223372036854775808 AND 9223372036854775807
+                  AND value::numeric = trunc(value::numeric)
+             THEN value::numeric::bigint END END
+$$;
+
+CREATE FUNCTION item_number(value jsonb) RETURNS double precision LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN jsonb_typeof(value) = 'number' THEN
+        CASE WHEN value::numeric = 0 OR abs(value::numeric) BETWEEN 1e-307 AND 1.7976931348623157e308
+             THEN value::numeric::double precision END END
+$$;
+
+CREATE FUNCTION item_decimal(value jsonb) RETURNS numeric LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE jsonb_typeof(value)
+        WHEN 'number' THEN value::numeric
+        WHEN 'string' THEN CASE WHEN length(value #>> '{}') <= 1000 THEN
+            CASE WHEN value #>> '{}' ~ '^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,2})?$' THEN (value #>> '{}')::numeric END END END
+$$;
+
+CREATE FUNCTION item_boolean(value jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN jsonb_typeof(value) = 'boolean' THEN value = 'true' END
+$$;
+
+-- These two are no single expression, which a statement on one item would plan anew: the session keeps their plans. They
+-- name nothing of our schema: readers of a view have another path.
+
+CREATE FUNCTION item_date(value jsonb) RETURNS date LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+    given text := value #>> '{}';
+    days  int;
+BEGIN
+    IF jsonb_typeof(value) <> 'string' OR given !~ '^[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]$' OR given ~ '^0000' THEN
+        RETURN NULL;
+    END IF;
+    days := extract(day FROM make_date(left(given, 4)::int, substr(given, 6, 2)::int, 1) + interval '1 month - 1 day');
+    RETURN CASE WHEN right(given, 2)::int BETWEEN 1 AND days THEN given::date END;
+END
+$$;
+
+-- A time without a zone is UTC. What comes to the cast, cannot fail there.
+CREATE FUNCTION item_time(value jsonb) RETURNS timestamptz LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+    given text := value #>> '{}';
+    days  int;
+    at    timestamptz;
+BEGIN
+    IF jsonb_typeof(value) <> 'string' OR length(given) > 40 OR given ~ '^0000' OR given !~
+        '^[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.,][0-9]+)?)?(Z|[+-](0[0-9]|1[0-4]):?[0-5][0-9])?)?$'
+    THEN
+        RETURN NULL;
+    END IF;
+    days := extract(day FROM make_date(left(given, 4)::int, substr(given, 6, 2)::int, 1) + interval '1 month - 1 day');
+    IF substr(given, 9, 2)::int NOT BETWEEN 1 AND days THEN
+        RETURN NULL;
+    END IF;
+    -- Beyond microseconds the server would round up.
+    given := replace(regexp_replace(given, '([.,][0-9]{6})[0-9]+', '\1'), ',', '.');
+    at := CASE WHEN length(given) = 10 THEN given || 'T00:00Z' WHEN given ~ '(Z|[+-][0-9]{2}:?[0-9]{2})$' THEN given
+               ELSE given || 'Z' END;
+    -- An offset may lead beyond the years that readers of any language know.
+    RETURN CASE WHEN at >= timestamptz '0001-01-01 00:00Z' AND at < timestamptz '10000-01-01 00:00Z' THEN at END;
+END
+$$;
+
+-- The parts of the log that were moved into an archive.
+CREATE TABLE log_parts (
+    name     text        COLLATE "C" PRIMARY KEY, -- of the file
+    week     date        NOT NULL,                -- its Monday
+    archive  text        NOT NULL,
+    lines    bigint      NOT NULL DEFAULT 0,
+    moved_at timestamptz                          -- NULL: it was begun; the file may be there, and its lines are still in the log
+);
+
+CREATE VIEW log_weeks AS
+SELECT week, archive, sum(lines)::bigint AS lines, count(*) AS files, max(moved_at) AS moved_at
+FROM log_parts WHERE moved_at IS NOT NULL AND lines > 0 GROUP BY week, archive;

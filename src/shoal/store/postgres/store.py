@@ -49,7 +49,7 @@ class PostgresStore:
 
     @classmethod
     async def open(cls, url: str, *, connections: int = 2) -> PostgresStore:
-        """Connect, with at most `connections` at once, and make or migrate the tables if need be."""
+        """Connect, with at most `connections` at once, and make the tables if need be."""
         link = PostgresLink(parse_address(url), connections=connections)
         try:
             await postgres_schema.prepare(link)

@@ -37,9 +37,9 @@ _HOLD = """
     WHERE id = :sink AND (holder = :holder OR held_until <= :now OR held_until > :now + :longest)"""
 _REPLAY = """
     INSERT INTO outbox (sink, key, version, change, at, url, crawl, data, queued)
-    SELECT ?, key, version + moves, 'new', coalesce(changed_at, first_seen), url, crawl, data, strftime('%s', 'now')
+    SELECT ?, key, version + moves, 'new', changed_at, url, crawl, data, strftime('%s', 'now')
     FROM item WHERE id > ? AND id <= ? AND +spider = ? AND gone_at IS NULL
-        AND coalesce(changed_at, first_seen) >= ? ORDER BY id"""
+        AND changed_at >= ? ORDER BY id"""
 LONGEST_HOLD = 3600.0
 _DECODER = msgspec.json.Decoder(list[tuple[int, str, int, Change, str, str, str, str]])
 

@@ -19,10 +19,10 @@ ROWS_PER_STEP = 200
 
 # Only items with anything after the first moment. By their ids: an item that is written meanwhile keeps its own.
 _ITEMS = f"""
-    SELECT id, key, url, version, coalesce(changed_at, first_seen), CAST(data AS BLOB), first_seen, gone_at, left_at,
+    SELECT id, key, url, version, changed_at, CAST(data AS BLOB), first_seen, gone_at, left_at,
            back_at, moves
     FROM item WHERE id > ? AND +spider = ?
-        AND max(first_seen, coalesce(changed_at, 0), coalesce(gone_at, 0), coalesce(back_at, 0)) > ?
+        AND max(first_seen, changed_at, coalesce(gone_at, 0), coalesce(back_at, 0)) > ?
     ORDER BY id LIMIT {ROWS_PER_STEP}"""  # noqa: S608 -- a number of ours
 # The latest kept version of a moment. Only if the next one is known: else others may have been in between.
 _KEPT = """

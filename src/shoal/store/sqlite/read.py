@@ -30,10 +30,9 @@ VALUE_BYTES = 64 * 1024 * 1024
 STEPS_BETWEEN_LOOKS = 10_000
 LATEST = 2**63 - 1
 
-_CHANGED_AT = "coalesce(item.changed_at, item.first_seen)"
-_ITEMS = f"""
-    SELECT id, spider, key, crawl, url, CAST(data AS BLOB), first_seen, last_seen, {_CHANGED_AT}, version, gone_at
-    FROM item"""  # noqa: S608 -- column names of ours
+_ITEMS = """
+    SELECT id, spider, key, crawl, url, CAST(data AS BLOB), first_seen, last_seen, changed_at, version, gone_at
+    FROM item"""
 _VERSIONS = """
     SELECT kept.id, kept.spider, kept.key, kept.crawl, kept.url, CAST(kept.data AS BLOB), item.first_seen,
            iif(kept.version = item.version, item.last_seen, kept.changed_at), kept.changed_at, kept.version,
@@ -200,7 +199,7 @@ def _clause(which: ItemFilter) -> tuple[str, _Row]:
         ("item.crawl = ?", which.crawl),
         ("+item.spider = ?", which.spider),
         ("item.last_seen >= ?", which.since),
-        (f"{_CHANGED_AT} >= ?", which.changed_since),
+        ("item.changed_at >= ?", which.changed_since),
         ("instr(item.url, ?) = 1", which.url_prefix or None),
     ]
     given = [(condition, value) for condition, value in conditions if value is not None]

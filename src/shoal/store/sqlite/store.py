@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from shoal.sqlite_file import VERSIONS, FileConnection, connect, storage_errors, transaction
+from shoal.sqlite_file import FileConnection, connect, storage_errors, transaction
 from shoal.store.base import (
     Difference,
     FetchRow,
@@ -276,20 +276,6 @@ class SqliteStore:
 
 
 def _connect(path: str | Path, *, create: bool) -> FileConnection:
-    tables, views = _script("schema"), _script("views")
-    steps = {version: _script(f"from_{version}") for version in range(1, VERSIONS["store"])}
-    connection = connect(
-        path,
-        part="store",
-        version=VERSIONS["store"],
-        schema_sql=tables + views + "".join(steps[version] for version in steps if version > 1),
-        migrations=steps | {1: steps[1] + views},
-        create=create,
-    )
+    connection = connect(path, part="store", create=create)
     connection.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
     return connection
-
-
-def _script(name: str) -> str:
-    # Not importlib.resources: to load it takes as long as to make the tables.
-    return Path(__file__).with_name(f"{name}.sql").read_text(encoding="utf-8")

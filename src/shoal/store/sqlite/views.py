@@ -37,7 +37,7 @@ _OWN: Final = {
     "_crawl": ("item.crawl", "TEXT NOT NULL"),
     "_first_seen": ("item.first_seen", "REAL NOT NULL"),
     "_last_seen": ("item.last_seen", "REAL NOT NULL"),
-    "_changed_at": ("coalesce(item.changed_at, item.first_seen)", "REAL NOT NULL"),
+    "_changed_at": ("item.changed_at", "REAL NOT NULL"),
     "_version": ("item.version", "INTEGER NOT NULL"),
     "_gone_at": ("item.gone_at", "REAL"),
 }

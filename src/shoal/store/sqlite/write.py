@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.sqlite_file import insert_rows, parts, row_marks
 from shoal.store.base import FetchRow, ItemRow, ItemRule
-from shoal.store.rules import Folded, fingerprint, fingerprint_of, fold
+from shoal.store.rules import Folded, fingerprint_of, fold
 
 LARGE_BYTES = 64 * 1024
 
@@ -19,15 +19,14 @@ _Identity = tuple[str, str]
 
 _ITEM_COLUMNS = "spider, key, crawl, url, data, token, first_seen, last_seen, changed_at, content, version"
 _FOLDED_COLUMNS = f"{_ITEM_COLUMNS}, written_at, missing_since, gone_at, moves"
-# Rows of a former version have no fingerprint: there the texts are compared.
-_IS_SAME = "coalesce(content = excluded.content, data = excluded.data)"
+_IS_SAME = "(content = excluded.content)"
 _IS_THERE = "excluded.last_seen >= missing_since"
 _COMES_BACK = f"(gone_at IS NOT NULL AND {_IS_THERE})"
 _REPLACE = f"""
     ON CONFLICT (spider, key) DO UPDATE SET
         crawl = excluded.crawl, url = excluded.url, data = iif({_IS_SAME}, data, excluded.data), token = excluded.token,
         last_seen = max(last_seen, excluded.last_seen),
-        changed_at = iif({_IS_SAME}, coalesce(changed_at, first_seen), excluded.changed_at),
+        changed_at = iif({_IS_SAME}, changed_at, excluded.changed_at),
         version = version + (NOT {_IS_SAME}),
         content = excluded.content, written_at = NULL,
         moves = moves + {_COMES_BACK}, gone_at = iif({_IS_THERE}, NULL, gone_at),
@@ -37,7 +36,7 @@ _FOLDED = """
     ON CONFLICT (spider, key) DO UPDATE SET
         crawl = excluded.crawl, url = excluded.url, data = excluded.data, token = excluded.token,
         last_seen = max(last_seen, excluded.last_seen),
-        changed_at = iif(excluded.version = version, coalesce(changed_at, first_seen), excluded.changed_at),
+        changed_at = iif(excluded.version = version, changed_at, excluded.changed_at),
         version = excluded.version, content = excluded.content,
         written_at = iif(excluded.written_at IS NULL, NULL, coalesce(written_at, last_seen)),
         moves = excluded.moves, gone_at = iif(excluded.gone_at IS NULL, NULL, gone_at),
@@ -48,11 +47,11 @@ _FOLDED = """
 _READ = f"""
     SELECT json_group_array(json_array(
         wanted.column1, iif(length(data) > {LARGE_BYTES}, NULL, data), crawl, url, content, token,
-        first_seen, last_seen, coalesce(changed_at, first_seen), version, written_at, missing_since, gone_at, moves))
+        first_seen, last_seen, changed_at, version, written_at, missing_since, gone_at, moves))
     FROM (VALUES {{marks}}) AS wanted CROSS JOIN item ON item.spider = wanted.column2 AND item.key = wanted.column3"""  # noqa: S608 -- only marks
 _KEEP_FORMER = """
     INSERT OR IGNORE INTO item_version (spider, key, version, crawl, url, data, changed_at)
-    SELECT spider, key, version, crawl, url, data, coalesce(changed_at, first_seen) FROM item
+    SELECT spider, key, version, crawl, url, data, changed_at FROM item
     WHERE (spider, key) IN (VALUES {marks})"""
 _KEEP = "INSERT OR IGNORE INTO item_version (spider, key, version, crawl, url, data, changed_at) VALUES "
 
@@ -63,7 +62,7 @@ _DROP_VERSIONS = """
             EXISTS (SELECT 1 FROM item_version AS new WHERE new.spider = old.spider AND new.key = old.key
                     AND new.version > old.version AND new.changed_at < :before)
             OR EXISTS (SELECT 1 FROM item WHERE item.spider = old.spider AND item.key = old.key
-                       AND item.version > old.version AND coalesce(item.changed_at, item.first_seen) < :before))"""
+                       AND item.version > old.version AND item.changed_at < :before))"""
 
 _FETCH_COLUMNS = FetchRow.__struct_fields__
 _FETCH = f"INSERT INTO fetch ({', '.join(_FETCH_COLUMNS)})"
@@ -158,13 +157,13 @@ def _read(connection: sqlite3.Connection, identities: Sequence[_Identity]) -> di
     return found
 
 
-def _folded(data: bytes, crawl: str, url: str, content: int | None, *rest: Any) -> Folded:
+def _folded(data: bytes, crawl: str, url: str, content: int, *rest: Any) -> Folded:
     token, first_seen, last_seen, changed_at, version, written_at, missing_since, gone_at, moves = rest
     return Folded(
         crawl=crawl,
         url=url,
         data=data,
-        content=fingerprint(data) if content is None else content,
+        content=content,
         token=token,
         first_seen=first_seen,
         last_seen=last_seen,

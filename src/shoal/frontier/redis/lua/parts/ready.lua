@@ -103,7 +103,7 @@ function note_wishes(list, is_served)
 end
 
 -- Lanes whose next start lies further ahead than their pace and rests allow get a possible one, a bounded number per call. The clock
--- was wrong when it was written: before a step was noticed, or by an older shoal. In a cancelled crawl no lane has anything to start.
+-- was wrong when it was written, before its step was noticed. In a cancelled crawl no lane has anything to start.
 function bring_back_lanes()
   if is_cancelled then return end
   for _, kind in ipairs({HTTP, unpack(kind_names or {})}) do

@@ -9,7 +9,6 @@ if call('EXISTS', P .. 'crawl') == 0 then return '0' end
 call('HSET', P .. 'crawl', 'state', 'deleting')
 local kinds = kinds_of_record()
 local kept = read_fields('crawl', 'share', 'clock_shift')
--- Where older shoals had their crawls nothing is shared.
 local is_sharing, shift = (kept.share or '') ~= '' and host_names.is_shared, tonumber(kept.clock_shift or nil) or 0
 
 local _, page = unpack(call('HSCAN', P .. 'lanes', 0, 'COUNT', MAX_LANES))

@@ -1,6 +1,0 @@
--- Step 2: what a request was, beside its URL. A worker of the former version that still runs can go on writing.
-
-ALTER TABLE fetches ADD COLUMN request text COLLATE "C" NOT NULL DEFAULT '';
-
-CREATE OR REPLACE VIEW fetches_latest AS
-SELECT DISTINCT ON (crawl, key) * FROM fetches ORDER BY crawl, key, token DESC, at DESC;
