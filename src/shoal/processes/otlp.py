@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.errors import UsageError
-from shoal.version import __version__
+from shoal.version import __version__, install_command
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
     from opentelemetry.trace import Span
 
-NEEDED: Final = "OTEL_EXPORTER_OTLP_ENDPOINT is set, and traces need OpenTelemetry: pip install 'shoal[otel]'"
+NEEDED: Final = f"OTEL_EXPORTER_OTLP_ENDPOINT is set, and traces need OpenTelemetry: {install_command('otel')}"
 LAST_SEND_SECONDS: Final = 5.0
 
 

@@ -21,6 +21,7 @@ import msgspec
 from shoal.errors import StorageBroken, StorageError, UsageError
 from shoal.results.column_kinds import ColumnKind
 from shoal.store.base import ItemFilter, Store, StoredItem
+from shoal.version import install_command
 
 STDOUT = "-"
 GONE = "_gone_at"
@@ -403,5 +404,5 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise UsageError("Parquet files need pyarrow: pip install 'shoal[parquet]'") from None
+        raise UsageError(f"Parquet files need pyarrow: {install_command('parquet')}") from None
     return pyarrow, pyarrow.parquet

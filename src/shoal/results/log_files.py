@@ -15,6 +15,7 @@ from shoal.errors import ServerUnreachable, StorageError, UsageError
 from shoal.processes.opening import archive_at
 from shoal.settings import Settings
 from shoal.store.base import FetchRow, LogPart, Store
+from shoal.version import install_command
 
 _EARLIEST: Final = -62_135_596_800.0  # the year 1: readers know no time before it
 _NUMBERS: Final = ("key", "token", "attempt", "status", "size", "parent")
@@ -106,5 +107,5 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise UsageError("Parquet files need pyarrow: pip install 'shoal[parquet]'") from None
+        raise UsageError(f"Parquet files need pyarrow: {install_command('parquet')}") from None
     return pyarrow, pyarrow.parquet
