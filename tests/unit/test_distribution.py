@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.version import DISTRIBUTION, install_command
 
 ROOT = Path(__file__).parents[2]

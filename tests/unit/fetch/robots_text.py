@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.fetch.robots import Robots, compact
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 AGENT = Settings().user_agent
 SITE = "https://example.com"
