@@ -94,7 +94,7 @@ $(DEBIAN)/.made: constraints.txt $(VENV)/.developing
 	@ln -s /usr/bin/python3 $(DEBIAN)/root/usr/local/bin/python
 	@cd $(DEBIAN)/root && rm -rf var/cache/apt/*.bin var/cache/apt/archives/*.deb var/lib/apt/lists/* usr/share/doc usr/share/locale usr/share/man usr/share/i18n
 	@$(BIN)/pip wheel $(PIP_FLAGS) -c constraints.txt -w $(DEBIAN)/wheels '.[postgres,redis,serve]' async-timeout
-	@rm -f $(DEBIAN)/wheels/shoal-*.whl
+	@rm -f $(DEBIAN)/wheels/shoal_crawler-*.whl
 	@touch $@
 
 check: dev check-page

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from shoal.version import __version__
+
 HERE = Path(__file__).resolve().parent
-OURS = ("shoal", "pyreqwest", "selectolax", "ada-url", "uvloop", "redis", "hiredis", "asyncpg")
+OURS = ("pyreqwest", "selectolax", "ada-url", "uvloop", "redis", "hiredis", "asyncpg")
 PROGRAMS = {
     "nginx": ["nginx", "-v"],
     "redis-server": ["redis-server", "--version"],
@@ -58,7 +60,8 @@ def load_notes() -> list[str]:
 
 def versions() -> dict[str, str]:
     """Name and version: shoal and its libraries, the servers, and the peers as they are pinned."""
-    found = {name: version for name in OURS if (version := _installed(name))}
+    found = {"shoal": __version__}
+    found |= {name: version for name in OURS if (version := _installed(name))}
     found |= {name: version for name, command in PROGRAMS.items() if (version := _program(command))}
     return found | _pinned(HERE)
 

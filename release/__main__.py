@@ -43,7 +43,7 @@ def make(*, tag: str, say: Say) -> None:
     with tempfile.TemporaryDirectory() as folder:
         try_wheel(wheel, Path(folder))
         say("ran the demo and a crawl from the wheel, in an empty environment")
-        bom = PACKAGES.parent / f"shoal-{__version__}.cdx.json"
+        bom = PACKAGES.parent / f"{wheel.name.partition('-')[0]}-{__version__}.cdx.json"
         number = write_sbom(wheel, Path(folder), bom)
         say(f"wrote {bom.relative_to(ROOT)}: {number} components")
     say(f"{PACKAGES.relative_to(ROOT)} is ready: tag the commit v{__version__} and push the tag")

@@ -21,6 +21,7 @@ from shoal.store.base import ItemRule
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.contract.store.rows import fetch, item
 from shoal.testing.sites.site_process import SiteProcess
+from shoal.version import install_command
 
 PRODUCTS = 30
 A_DAY = 86_400.0
@@ -177,7 +178,7 @@ def test_a_missing_driver_or_an_unknown_store_shows_no_password(
     for name in [name for name in sys.modules if name.startswith("shoal.store.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     refusal = run("store", "init", "--store", "postgresql://me:secret@host/db", code=2)
-    assert "postgresql:// needs its driver: pip install 'shoal[postgres]'" in refusal
+    assert f"postgresql:// needs its driver: {install_command('postgres')}" in refusal
     assert "secret" not in refusal
 
 

@@ -20,6 +20,7 @@ from command_line import SECONDS, Folder, interrupt, is_alive
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import wait_for_line, wait_until
 from shoal.urls.canonical import lane_of
+from shoal.version import install_command
 
 PRODUCTS = 60
 # Books and listing pages, two moved books, three first editions that are gone.
@@ -177,7 +178,7 @@ def test_a_full_disk_is_told_before_anything_is_begun(folder: Folder, site: Site
 def test_parquet_without_its_extra_is_refused_before_anything_is_begun(folder: Folder, site: SiteProcess) -> None:
     name = folder.spider(site.url)
     (folder.path / "pyarrow.py").write_text("raise ImportError('not installed')")
-    assert "pip install 'shoal[parquet]'" in folder.refusal("run", name, "-o", "books.parquet")
+    assert install_command("parquet") in folder.refusal("run", name, "-o", "books.parquet")
     assert not (folder.path / "shoal.db").exists()
 
 

@@ -20,6 +20,7 @@ from shoal.cli.serve import PORT
 from shoal.deploy.plan import METRICS_PORT, SERVE_PORT
 from shoal.testing.servers.programs import free_port
 from shoal.testing.waiting import wait_until
+from shoal.version import DISTRIBUTION
 
 ROOT = Path(__file__).parents[2]
 SPIDER = """
@@ -87,7 +88,7 @@ def test_a_spider_that_renders_gets_workers_with_a_browser_and_a_crawl_that_need
 def test_the_image_with_a_browser_has_what_drives_it(project: Folder) -> None:
     stages = stages_of((deployed(project) / "Dockerfile").read_text())
     packages = " ".join(step.text for step in lineage(stages, "browser-packages"))
-    assert "shoal[browser]==" in packages
+    assert f"{DISTRIBUTION}[browser]==" in packages
     steps = [step.text for step in stages["browser"].instructions]
     assert "--from=browser-packages /opt/shoal /opt/shoal" in steps
     assert "SHOAL_CHROMIUM_SANDBOX=false" in steps
@@ -112,7 +113,7 @@ def test_the_image_runs_a_worker_that_takes_sigterm_and_is_not_root(project: Fol
         assert last(lines, "USER").text == "10001:10001"
         assert {int(port) for port in last(lines, "EXPOSE").text.split()} == {SERVE_PORT, METRICS_PORT}
         assert last(lines, "STOPSIGNAL").text == "SIGTERM"
-    assert "shoal[postgres,redis,serve,sqs]==" in stages["build"].instructions[-1].text
+    assert f"{DISTRIBUTION}[postgres,redis,serve,sqs]==" in stages["build"].instructions[-1].text
     assert list(stages)[-1] == "worker", "the last stage is built where no target is named"
 
 
@@ -124,7 +125,7 @@ def test_the_ports_and_extras_are_those_of_shoal() -> None:
 
 def test_an_archive_for_old_weeks_of_the_log_brings_what_writes_them(project: Folder) -> None:
     (project.path / "shoal.toml").write_text('retention = "90d"\nretention_archive = "s3://bucket/log"\n')
-    assert "shoal[archive,parquet,postgres,redis,serve]" in (deployed(project) / "Dockerfile").read_text()
+    assert f"{DISTRIBUTION}[archive,parquet,postgres,redis,serve]" in (deployed(project) / "Dockerfile").read_text()
 
 
 def test_the_probes_pass_while_the_process_answers_and_fail_when_it_is_gone(project: Folder) -> None:

@@ -13,6 +13,7 @@ from command_line import Folder
 from deployed_files import check_words, unknown_variables
 
 from shoal.cli.secret_files import SECRET_FILE_VARIABLES
+from shoal.version import DISTRIBUTION
 
 SPIDER = """
 from shoal import Spider
@@ -74,9 +75,9 @@ def test_writes_units_that_name_only_what_shoal_has(fleet: Path) -> None:
 
 
 def test_the_script_installs_what_drives_a_browser_where_workers_have_one(fleet: Path, folder: Folder) -> None:
-    assert '"shoal[postgres,redis,serve,browser]==' in (fleet / "install.sh").read_text()
+    assert f'"{DISTRIBUTION}[postgres,redis,serve,browser]==' in (fleet / "install.sh").read_text()
     folder.run("deploy", "systemd", "plain", "--spider", "books.py")
-    assert '"shoal[postgres,redis,serve]==' in (folder.path / "plain" / "install.sh").read_text()
+    assert f'"{DISTRIBUTION}[postgres,redis,serve]==' in (folder.path / "plain" / "install.sh").read_text()
 
 
 def test_every_secret_that_a_unit_reads_is_loaded_and_written(fleet: Path) -> None:

@@ -16,6 +16,7 @@ from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import wait_until
+from shoal.version import install_command
 
 PRODUCTS = 10
 # More than the two seconds that an answer may take, on a busy machine; less than a driver's own patience.
@@ -136,4 +137,4 @@ def test_a_missing_extra_is_one_line(folder: Folder) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=folder.path, capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "shoal: serve needs its web server: pip install 'shoal[serve]'\n"
+    assert ran.stderr == f"shoal: serve needs its web server: {install_command('serve')}\n"

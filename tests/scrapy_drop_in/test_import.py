@@ -24,6 +24,7 @@ from small_site import Answer, Visitor, small_site
 from shoal.frontier.rules.tasks import KNOWN_KEYS
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
+from shoal.version import install_command
 
 COMMON = """
 import scrapy
@@ -416,5 +417,5 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(project: Pro
         [sys.executable, "-c", code], cwd=project.folder, text=True, capture_output=True, timeout=SECONDS, check=False
     )
     assert (ran.returncode, ran.stderr) == (
-        2, f"shoal: to import a queue needs {missing}: pip install 'shoal[scrapy,redis]'\n",
+        2, f"shoal: to import a queue needs {missing}: {install_command('scrapy', 'redis')}\n",
     )  # fmt: skip

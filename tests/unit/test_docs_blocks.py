@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,15 +80,6 @@ def test_the_command_line_takes_every_call_of_shoal_in_the_documents(
                     refused.append(f"{name_of(path)}: {line}: {error}")
     assert refused == []
     assert checked > 100
-
-
-def test_installations_in_the_documents_name_extras_that_exist() -> None:
-    known = set(
-        tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    )
-    named = [found for path in PAGES for found in re.findall(r"'shoal\[([\w,]+)\]'", path.read_text(encoding="utf-8"))]
-    assert len(named) > 5
-    assert set(",".join(named).split(",")) <= known
 
 
 def test_every_block_of_the_documents_is_run_or_marked_why_not() -> None:

@@ -16,7 +16,7 @@ import pytest
 from release.building import ROOT
 from release.contents import extras_of, sdist_faults, version_of, wheel_faults
 from release.cutting import Refused, cut, section, with_version
-from shoal.version import __version__
+from shoal.version import DISTRIBUTION, __version__
 
 DAY = date(2026, 3, 1)
 CHANGELOG = """# Changelog
@@ -116,6 +116,8 @@ def test_the_packages_have_the_files_of_the_repository_and_no_others(packages: t
     assert list(wheel_faults(wheel, tracked=tracked())) == []
     assert list(sdist_faults(sdist, tracked=tracked())) == []
     assert version_of(wheel) == __version__
+    stem = f"{DISTRIBUTION.replace('-', '_')}-{__version__}"
+    assert (sdist.name, wheel.name) == (f"{stem}.tar.gz", f"{stem}-py3-none-any.whl")
     assert {"redis", "serve", "postgres"} <= set(extras_of(wheel))
 
 
@@ -145,9 +147,10 @@ def test_an_sdist_with_a_test_is_found(packages: tuple[Path, Path], tmp_path: Pa
     sdist = tmp_path / packages[0].name
     with tarfile.open(packages[0]) as whole:
         whole.extractall(tmp_path / "out", filter="data")
-    (tmp_path / "out" / f"shoal-{__version__}" / "test_it.py").write_text("")
+    (folder,) = (tmp_path / "out").iterdir()
+    (folder / "test_it.py").write_text("")
     with tarfile.open(sdist, "w:gz") as damaged:
-        damaged.add(tmp_path / "out" / f"shoal-{__version__}", f"shoal-{__version__}")
+        damaged.add(folder, folder.name)
     assert list(sdist_faults(sdist, tracked=tracked())) == [
         f"{sdist.name} has test_it.py, which is no file of the repository"
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shoal.archive.base import Archive
 from shoal.errors import UsageError
+from shoal.version import install_command
 
 
 async def open_archive(url: str, *, create: bool = False) -> Archive:
@@ -14,6 +15,6 @@ async def open_archive(url: str, *, create: bool = False) -> Archive:
     except ModuleNotFoundError as error:
         if error.name != "obstore":
             raise
-        raise UsageError("an archive needs the obstore library: pip install 'shoal[archive]'") from None
+        raise UsageError(f"an archive needs the obstore library: {install_command('archive')}") from None
 
     return await ObjectArchive.open(url, create=create)

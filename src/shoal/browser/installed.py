@@ -8,6 +8,7 @@ from typing import Final
 
 from shoal.errors import UsageError
 from shoal.settings.table import Settings
+from shoal.version import install_command
 
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 
@@ -15,7 +16,7 @@ PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 def check_browser(settings: Settings) -> str:
     """The path of the browser that renders pages. What is missing is refused with the command that installs it."""
     if importlib.util.find_spec("playwright") is None:
-        raise UsageError("workers of the kind browser need the Playwright library: pip install 'shoal[browser]'")
+        raise UsageError(f"workers of the kind browser need the Playwright library: {install_command('browser')}")
     if settings.chromium:
         found = shutil.which(settings.chromium)
         if found is None:

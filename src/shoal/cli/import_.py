@@ -14,6 +14,7 @@ from shoal.cli.display.numbers import count
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import argument_option, checked_place, json_with, place_options
 from shoal.errors import UsageError
+from shoal.version import install_command
 
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
@@ -94,7 +95,7 @@ def scrapy_redis(name: str, *, places: Places, as_json: bool, **options: Any) ->
 def _check_packages() -> None:
     missing = [name for name in ("scrapy", "redis") if importlib.util.find_spec(name) is None]
     if missing:
-        raise UsageError(f"to import a queue needs {' and '.join(missing)}: pip install 'shoal[scrapy,redis]'")
+        raise UsageError(f"to import a queue needs {' and '.join(missing)}: {install_command('scrapy', 'redis')}")
 
 
 async def _take_over(

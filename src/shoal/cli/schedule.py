@@ -13,6 +13,7 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_option, place_options
 from shoal.cli.stores import has_frontier
 from shoal.settings.table import CONFIG_FILE
+from shoal.version import install_command
 
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
@@ -185,7 +186,7 @@ def _filed() -> dict[str, Schedule]:
     from shoal.errors import UsageError
 
     if find_spec("cronsim") is None:
-        raise UsageError("schedules need what starts them: pip install 'shoal[serve]'")
+        raise UsageError(f"schedules need what starts them: {install_command('serve')}")
     return load_schedules(Path(CONFIG_FILE))
 
 

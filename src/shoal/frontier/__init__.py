@@ -6,6 +6,7 @@ from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.clock import steady_seconds
 from shoal.pipes import PIPE_SCHEMES, open_pipe
+from shoal.version import install_command
 
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 SCHEMES = ("sqlite", *REDIS_SCHEMES)
@@ -28,7 +29,7 @@ async def open_frontier(url: str) -> Frontier:
             except ModuleNotFoundError as error:
                 if error.name not in ("redis", "hiredis"):
                     raise
-                raise UsageError(f"{scheme}:// needs the redis library: pip install 'shoal[redis]'") from None
+                raise UsageError(f"{scheme}:// needs the redis library: {install_command('redis')}") from None
 
             return await RedisFrontier.open(url, steady=steady_seconds)
         case name if name in PIPE_SCHEMES:

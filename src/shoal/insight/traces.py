@@ -24,7 +24,7 @@ from shoal.logs import PAGE, page_fields
 from shoal.model import Dead, Done, Handed, Lease, LeaseBatch, Result, Retry, SettleReport
 from shoal.spider.page import Page
 from shoal.store.base import FetchRow, ItemRow, Store
-from shoal.version import __version__
+from shoal.version import __version__, install_command
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -212,7 +212,7 @@ class _TracedHandlers(_Traced):
         return harvest
 
 
-NEEDED: Final = "OTEL_EXPORTER_OTLP_ENDPOINT is set, and traces need OpenTelemetry: pip install 'shoal[otel]'"
+NEEDED: Final = f"OTEL_EXPORTER_OTLP_ENDPOINT is set, and traces need OpenTelemetry: {install_command('otel')}"
 LAST_SEND_SECONDS: Final = 5.0
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from shoal.errors import UsageError
 from shoal.pipes.base import Pipe
 from shoal.text.secrets import visible_origin
+from shoal.version import install_command
 
 RABBITMQ_SCHEMES: Final = ("amqp", "amqps")
 PIPE_SCHEMES: Final = (*RABBITMQ_SCHEMES, "sqs")
@@ -29,7 +30,7 @@ def open_pipe(url: str) -> Pipe:
             except ModuleNotFoundError as error:
                 if error.name not in ("aiormq", "pamqp", "yarl"):
                     raise
-                raise UsageError(f"{scheme}:// needs the aiormq library: pip install 'shoal[amqp]'") from None
+                raise UsageError(f"{scheme}:// needs the aiormq library: {install_command('amqp')}") from None
             return RabbitPipe(url)
         case "sqs":
             try:
@@ -37,7 +38,7 @@ def open_pipe(url: str) -> Pipe:
             except ModuleNotFoundError as error:
                 if error.name not in ("aiobotocore", "botocore", "aiohttp"):
                     raise
-                raise UsageError("sqs:// needs the aiobotocore library: pip install 'shoal[sqs]'") from None
+                raise UsageError(f"sqs:// needs the aiobotocore library: {install_command('sqs')}") from None
             return SqsPipe(url)
         case _:
             known = ", ".join(f"{name}://" for name in PIPE_SCHEMES)

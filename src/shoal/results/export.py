@@ -23,6 +23,7 @@ import msgspec
 
 from shoal.errors import StorageBroken, StorageError, UsageError
 from shoal.store.base import ItemFilter, Store, StoredItem
+from shoal.version import install_command
 
 MAX_DEPTH = 8  # lists in lists; deeper ones are JSON text
 
@@ -470,5 +471,5 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise UsageError("Parquet files need pyarrow: pip install 'shoal[parquet]'") from None
+        raise UsageError(f"Parquet files need pyarrow: {install_command('parquet')}") from None
     return pyarrow, pyarrow.parquet

@@ -21,6 +21,7 @@ from shoal.settings.table import Settings
 from shoal.settings.values import parse_duration
 from shoal.store.base import FetchRow, LogPart, Store
 from shoal.text.errors import several
+from shoal.version import install_command
 from shoal.worker.outages import until_reachable
 
 _EARLIEST: Final = -62_135_596_800.0  # the year 1: readers know no time before it
@@ -113,7 +114,7 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise UsageError("Parquet files need pyarrow: pip install 'shoal[parquet]'") from None
+        raise UsageError(f"Parquet files need pyarrow: {install_command('parquet')}") from None
     return pyarrow, pyarrow.parquet
 
 

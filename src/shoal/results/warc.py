@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from shoal.archive.base import Capture
 from shoal.errors import UsageError
-from shoal.version import __version__
+from shoal.version import __version__, install_command
 
 WIRE_HEADERS = frozenset({"content-encoding", "transfer-encoding", "content-length"})
 # Characters that would end a header too early.
@@ -31,7 +31,7 @@ class WarcFile:
         except ModuleNotFoundError as error:
             if error.name != "warcio":
                 raise
-            raise UsageError("a WARC file needs the warcio library: pip install 'shoal[warc]'") from None
+            raise UsageError(f"a WARC file needs the warcio library: {install_command('warc')}") from None
         self.pages = 0
         self._headers: Any = _with_raw_bytes(StatusAndHeaders)
         self._writer: Any = WARCWriter(file, gzip=compressed, warc_version="1.1")

@@ -10,6 +10,7 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
 from shoal.errors import UsageError
+from shoal.version import install_command
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -32,7 +33,7 @@ def client_of(settings: BaseSettings, **options: Any) -> Redis:
     try:
         import redis
     except ImportError:
-        raise UsageError("start URLs in Redis need a package: pip install 'shoal[redis]'") from None
+        raise UsageError(f"start URLs in Redis need a package: {install_command('redis')}") from None
     given = _parameters(settings)
     kind = given.pop("redis_cls", redis.Redis)
     kind = load_object(kind) if isinstance(kind, str) else kind

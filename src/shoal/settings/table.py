@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from shoal.model import HTTP
+from shoal.version import DISTRIBUTION
 
 MIB = 1024 * 1024
 # The places of a crawl are no settings of it; the command line reads these variables itself.
@@ -251,7 +252,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     robots_seconds: Annotated[Seconds, _help("how long a robots.txt is good for")] = 86_400.0
     max_robots_bytes: Annotated[Positive, _help("bytes of a robots.txt that are read")] = 512 * 1024
     user_agent: Annotated[str, _help("how requests introduce themselves; name yourself and a way to reach you")] = (
-        "shoal/0.1 (+https://pypi.org/project/shoal)"
+        f"shoal/0.1 (+https://pypi.org/project/{DISTRIBUTION})"
     )
     cookies: Annotated[
         Literal["worker", "fleet", "off"],

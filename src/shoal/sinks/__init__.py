@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from shoal.errors import UsageError
 from shoal.sinks.base import Sink
 from shoal.sinks.urls import SinkUrl
+from shoal.version import install_command
 
 
 def open_sink(url: SinkUrl, *, environ: Mapping[str, str] = os.environ) -> Sink:
@@ -56,4 +57,4 @@ def _driven(extra: str, url: SinkUrl) -> Sink:
             "botocore",
         ):
             raise
-        raise UsageError(f"{url.scheme}:// needs its driver: pip install 'shoal[{extra}]'") from None
+        raise UsageError(f"{url.scheme}:// needs its driver: {install_command(extra)}") from None

@@ -7,6 +7,7 @@ from pathlib import Path
 from shoal.errors import StorageError, UsageError
 from shoal.store.base import Store
 from shoal.text.secrets import masked
+from shoal.version import install_command
 
 STORE_CONNECTIONS = 2
 POSTGRES_SCHEMES = ("postgresql", "postgres")
@@ -55,7 +56,7 @@ async def _open_postgres(url: str, *, connections: int) -> Store:
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise
-        raise UsageError("postgresql:// needs its driver: pip install 'shoal[postgres]'") from None
+        raise UsageError(f"postgresql:// needs its driver: {install_command('postgres')}") from None
 
     store: Store = await PostgresStore.open(url, connections=connections)
     return store

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from shoal.fetch.robots import Robots, compact
+from shoal.settings.table import Settings
 
-AGENT = "shoal/0.1 (+https://pypi.org/project/shoal)"
+AGENT = Settings().user_agent
 SITE = "https://example.com"
 
 

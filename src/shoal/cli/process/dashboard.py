@@ -21,6 +21,7 @@ from shoal.settings.table import (
     STORE_VARIABLE,
     TOKEN_VARIABLE,
 )
+from shoal.version import install_command
 
 USUAL_PORT = 8642
 START_SECONDS = 60.0
@@ -38,7 +39,7 @@ def check_extra() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("cronsim", "prometheus_client", "starlette", "uvicorn", "anyio", "h11"):
             raise
-        raise UsageError("serve needs its web server: pip install 'shoal[serve]'") from None
+        raise UsageError(f"serve needs its web server: {install_command('serve')}") from None
     del cronsim, prometheus_client, starlette, uvicorn
 
 

@@ -6,7 +6,7 @@ id shoal >/dev/null 2>&1 || useradd --system --no-create-home --home-dir /nonexi
 install --directory /opt/@unit@/spiders /etc/@unit@
 install --directory --mode 700 /etc/@unit@/secrets
 test -x /opt/@unit@/venv/bin/pip || python3 -m venv /opt/@unit@/venv
-/opt/@unit@/venv/bin/pip install --quiet --find-links wheels "shoal[@extras@]==@version@" -r requirements.txt
+/opt/@unit@/venv/bin/pip install --quiet --find-links wheels "shoal-crawler[@extras@]==@version@" -r requirements.txt
 cp -R spiders/. /opt/@unit@/spiders/
 install --mode 644 spot_notice.py /opt/@unit@/spot_notice.py
 install --directory --owner shoal --group shoal /opt/@unit@/spiders/shoal-logs
