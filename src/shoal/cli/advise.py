@@ -52,11 +52,11 @@ def advise(crawl: str | None, *, places: Places, seconds: float, deadline: str |
 
 
 async def _advise(name: str | None, *, places: Places, seconds: float, deadline: str | None, as_json: bool) -> None:
+    from shoal.backends import is_redis, scheme_of
     from shoal.cli.display.counting import Counting
     from shoal.cli.which import chosen_crawl
     from shoal.crawl.inbox_readers import pushed_by_crawl
     from shoal.crawl.opening import inbox_at
-    from shoal.frontier import REDIS_SCHEMES
     from shoal.insight.advice import advise as advice_on
     from shoal.insight.deadline import plan_for, plan_lines
     from shoal.insight.survey import measured, surveyed
@@ -82,7 +82,7 @@ async def _advise(name: str | None, *, places: Places, seconds: float, deadline:
         Screen().json(Told(advice=advice, plan=plan))
         return
     # A socket is a file of this machine.
-    is_shared = places.frontier.partition("://")[0] in {*REDIS_SCHEMES} - {"unix"}
+    is_shared = is_redis(places.frontier) and scheme_of(places.frontier) != "unix"
     for line in (*advice.lines, *(plan_lines(plan, deadline, is_shared=is_shared) if plan and deadline else ())):
         screen.line(line)
 

@@ -101,11 +101,11 @@ def _check_packages() -> None:
 async def _take_over(
     name: str, source_url: str, *, places: Places, options: dict[str, Any], screen: Screen
 ) -> TakenOver:
+    from shoal.backends import is_redis
     from shoal.crawl.opening import frontier_at
-    from shoal.frontier import REDIS_SCHEMES
     from shoal.scrapy.importing import QueueSource, take_over
 
-    if source_url.partition("://")[0] not in REDIS_SCHEMES:
+    if not is_redis(source_url):
         raise UsageError("where is the Redis of scrapy-redis? Give --from redis://host:6379/0")
     wanted = _wanted(name, places, options)
     source = QueueSource(source_url, _keys(name, options))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.backends import is_pipe
 from shoal.crawl.places import DEFAULT_FILE, check_place, check_store_exists, file_of, named_by
 from shoal.errors import UsageError
-from shoal.pipes import is_pipe
 from shoal.settings.table import (
     ARCHIVE_VARIABLE,
     EXITS_VARIABLE,

@@ -12,8 +12,9 @@ import msgspec
 
 from shoal.archive import open_archive
 from shoal.archive.base import Archive
+from shoal.backends import is_redis
 from shoal.crawl.places import file_of
-from shoal.frontier import REDIS_SCHEMES, open_frontier
+from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.store import STORE_CONNECTIONS, open_store
@@ -153,7 +154,7 @@ class SharedResults:
 
 def inbox_beside(places: Places) -> Inbox:
     """The inbox beside the frontier. It connects when it is asked."""
-    if places.frontier.partition("://")[0] in REDIS_SCHEMES:
+    if is_redis(places.frontier):
         from shoal.frontier.redis.inbox import RedisInbox
 
         return RedisInbox(places.frontier)

@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import msgspec
 
+from shoal.backends import is_pipe
 from shoal.errors import UsageError
-from shoal.pipes import is_pipe
 from shoal.settings.table import STORE_VARIABLE
 from shoal.store.postgres.address import DEFAULT_SCHEMA
 from shoal.text.secrets import masked

@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from shoal.backends import backend_of, load, scheme_of, schemes_of
 from shoal.errors import UsageError
 from shoal.pipes.base import Pipe
 from shoal.text.secrets import visible_origin
-from shoal.version import install_command
-
-RABBITMQ_SCHEMES: Final = ("amqp", "amqps")
-PIPE_SCHEMES: Final = (*RABBITMQ_SCHEMES, "sqs")
-
-
-def is_pipe(url: str) -> bool:
-    """Whether a URL has the scheme of a pipe."""
-    scheme, separator, _ = url.partition("://")
-    return bool(separator) and scheme in PIPE_SCHEMES
 
 
 def open_pipe(url: str) -> Pipe:
     """The pipe at this URL: `amqp://user:password@host:5672/vhost?prefix=shoal`, `amqps://…` with TLS, or
     `sqs://prefix?region=eu-central-1`. Nothing is connected yet."""
-    scheme, separator, _ = url.partition("://")
-    match scheme if separator else "":
-        case name if name in RABBITMQ_SCHEMES:
-            try:
-                from shoal.pipes.rabbitmq import RabbitPipe
-            except ModuleNotFoundError as error:
-                if error.name not in ("aiormq", "pamqp", "yarl"):
-                    raise
-                raise UsageError(f"{scheme}:// needs the aiormq library: {install_command('amqp')}") from None
-            return RabbitPipe(url)
-        case "sqs":
-            try:
-                from shoal.pipes.sqs import SqsPipe
-            except ModuleNotFoundError as error:
-                if error.name not in ("aiobotocore", "botocore", "aiohttp"):
-                    raise
-                raise UsageError(f"sqs:// needs the aiobotocore library: {install_command('sqs')}") from None
-            return SqsPipe(url)
-        case _:
-            known = ", ".join(f"{name}://" for name in PIPE_SCHEMES)
-            raise UsageError(f"no pipe for {visible_origin(url)}: use one of {known}")
+    scheme = scheme_of(url)
+    backend = backend_of("pipe", scheme)
+    if backend is None:
+        known = ", ".join(f"{name}://" for name in schemes_of("pipe"))
+        raise UsageError(f"no pipe for {visible_origin(url)}: use one of {known}")
+    pipe: Pipe = load(backend, scheme=scheme)(url)
+    return pipe

@@ -52,6 +52,7 @@ from shoal.model import (
     TaskStatus,
     WorkerBeat,
 )
+from shoal.pipes import open_pipe
 from shoal.pipes.base import Pipe
 from shoal.pipes.calls import PipeCalls, Told
 from shoal.pipes.messages import encoded
@@ -156,10 +157,10 @@ class PipedFrontier:
         self._giving: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def open(cls, pipe: Pipe, *, steady: Callable[[], float] | None = steady_seconds) -> PipedFrontier:
-        """Connect, and wait a few seconds for a coordinator's answer. The pipe is closed with the frontier. `steady`
-        tells how late answers are; without it, none is."""
-        frontier = cls(pipe, steady=steady)
+    async def open(cls, pipe: Pipe | str, *, steady: Callable[[], float] | None = steady_seconds) -> PipedFrontier:
+        """Connect, and wait a few seconds for a coordinator's answer. The pipe, or the one at this URL, is closed with
+        the frontier. `steady` tells how late answers are; without it, none is."""
+        frontier = cls(open_pipe(pipe) if isinstance(pipe, str) else pipe, steady=steady)
         try:
             await frontier._calls.open()
         except BaseException:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from shoal.archive.base import Archive
+from shoal.backends import is_pipe
 from shoal.browser.installed import check_browser
 from shoal.crawl.opening import Places, Say
 from shoal.crawl.record import record_of, spider_of
@@ -41,7 +42,6 @@ from shoal.journey.results import Keeping
 from shoal.journey.robots import LaneRules
 from shoal.journey.stages import Stages
 from shoal.model import BROWSER, Crawl, Pool
-from shoal.pipes import is_pipe
 from shoal.run.intakes import intake_of
 from shoal.settings.table import (
     ARCHIVE_VARIABLE,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shoal.backends import backend_of, load, schemes_of
 from shoal.errors import StorageError, UsageError
 from shoal.store.base import Store
 from shoal.text.secrets import masked
-from shoal.version import install_command
 
 STORE_CONNECTIONS = 2
-POSTGRES_SCHEMES = ("postgresql", "postgres")
 
 
 async def open_store(url: str, *, connections: int = STORE_CONNECTIONS, create: bool = True) -> Store:
@@ -25,8 +24,9 @@ async def open_store(url: str, *, connections: int = STORE_CONNECTIONS, create: 
             return await _open_sqlite(Path(rest[3:]), create=create)
         case "files" if rest and (path.startswith("/") or path == rest) and path != "/":
             return await _open_files(Path(path), create=create)
-        case name if name in POSTGRES_SCHEMES and rest.startswith("//"):
-            return await _open_postgres(url, connections=connections)
+        case name if name in schemes_of("store", "PostgreSQL") and rest.startswith("//"):
+            store: Store = await load(backend_of("store", scheme), scheme=name).open(url, connections=connections)
+            return store
         case _ if "://" not in url and url.endswith(".db"):
             return await _open_sqlite(Path(url), create=create)
         case _:
@@ -48,15 +48,3 @@ async def _open_files(folder: Path, *, create: bool) -> Store:
         raise StorageError(f"{folder} is gone: put it back")
 
     return await FilesStore.open(folder, open_index=_open_sqlite)
-
-
-async def _open_postgres(url: str, *, connections: int) -> Store:
-    try:
-        from shoal.store.postgres.store import PostgresStore
-    except ModuleNotFoundError as error:
-        if error.name != "asyncpg":
-            raise
-        raise UsageError(f"postgresql:// needs its driver: {install_command('postgres')}") from None
-
-    store: Store = await PostgresStore.open(url, connections=connections)
-    return store

@@ -14,13 +14,13 @@ from typing import Any
 import click
 import msgspec
 
+from shoal.backends import is_pipe
 from shoal.cli.main import shoal
 from shoal.cli.options import LIST_FLAGS
 from shoal.crawl.opening import Places
 from shoal.crawl.places import DEFAULT_FILE, default_store
 from shoal.crawl.record import record_of
 from shoal.model import Crawl
-from shoal.pipes import is_pipe
 from shoal.settings.table import ARCHIVE_VARIABLE, EXITS_VARIABLE, FRONTIER_VARIABLE, STORE_VARIABLE, Settings
 from shoal.text.secrets import masked
 

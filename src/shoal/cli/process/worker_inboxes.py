@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from shoal.backends import is_pipe
 from shoal.cli.display.inboxes import fed_line
 from shoal.cli.display.lines import Say
 from shoal.cli.display.next_commands import command, quote
@@ -26,7 +27,6 @@ from shoal.crawl.sources import has_start
 from shoal.errors import ServerUnreachable, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
-from shoal.pipes import is_pipe
 from shoal.run import settings_of
 from shoal.spider.loading import made
 from shoal.spider.spider import Spider

@@ -15,6 +15,7 @@ from functools import partial
 import msgspec
 
 from shoal.archive.base import Archive
+from shoal.backends import is_pipe
 from shoal.cli.display.inboxes import say_inboxes, with_inbox
 from shoal.cli.display.lines import Say, SpiderOutput, say_on
 from shoal.cli.display.next_commands import begin_again, command, quote
@@ -31,7 +32,6 @@ from shoal.duties.clearing import clearing_beside
 from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
-from shoal.pipes import is_pipe
 from shoal.policy.verdicts import faults_of
 from shoal.run import listener_at, settings_of, worker_for
 from shoal.run.coordinator import StatesSeen
