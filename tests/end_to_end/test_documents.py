@@ -43,7 +43,7 @@ ENVIRONMENT = {
 }
 # What they have done before, beside running both spiders.
 BEFORE = {
-    "docs/how-to/diff.md": [
+    "docs/how-to/exporting.md": [
         "shoal run books.py --again",
         "shoal run books.py --again",
         "shoal run books.py --frontier other.db --store postgresql://db/shop",
