@@ -161,13 +161,13 @@ def _attribute_text(kind: type, attribute: str) -> str:
 def _errors() -> Iterator[str]:
     yield (
         "What shoal itself raises is in `shoal.errors`. A command that ends with one of these prints its message, one "
-        "line that says what to do, and has its exit code."
+        "line that says what to do, and has its return code."
     )
     rows = [
         ("&nbsp;" * 4 * depth + f"`{kind.__name__}`", str(kind.exit_code), _one_line(kind))
         for kind, depth in _error_tree(errors.ShoalError)
     ]
-    yield table(("error", "exit code", "meaning"), rows)
+    yield table(("error", "return code", "meaning"), rows)
 
 
 def _error_tree(kind: type[errors.ShoalError], depth: int = 0) -> Iterator[tuple[type[errors.ShoalError], int]]:

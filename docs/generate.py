@@ -85,8 +85,8 @@ def cli_page() -> str:
     parts = [
         "# Commands",
         "CRAWL is a crawl's id, or a spider's name for its newest crawl; it may be left out where only one can be "
-        "meant. Exit codes: 0 finished, 1 failed, 2 usage or settings, 3 a server cannot be reached, 130 interrupted "
-        "and resumable; [when a crawl is a failure](../how-to/exit-codes.md).",
+        "meant. Return codes: 0 finished, 1 failed, 2 usage or settings, 3 a server cannot be reached, 130 "
+        "interrupted and resumable; [when a crawl is a failure](../how-to/return-codes.md).",
         _help(shoal, root),
     ]
     for name in COMMANDS:
@@ -128,7 +128,8 @@ def settings_page() -> str:
         "## Variables",
         "Each setting has its variable: `SHOAL_` and its name in capitals. These are no settings. A flag wins over its "
         "variable. A variable with `_FILE` behind its name holds the path of a file with the value, one with "
-        "`_PASSWORD_FILE` that of a file with the password: [secrets in files](../how-to/secrets.md).",
+        "`_PASSWORD_FILE` that of a file with the password: "
+        "[secrets in files](../how-to/settings.md#secrets-in-files).",
         table(("variable", "flag", "default", "what it names", "in files"), map(_variable_row, VARIABLES)),
     ]
     return page(parts)

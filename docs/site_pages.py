@@ -13,7 +13,8 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
 OVERVIEW = "README.md"
-FRONT = "index.md"
+FRONT = "docs/README.md"
+HOME = "index.md"
 # The front page has the whole width.
 ALONE = "---\nhide: [navigation, toc]\n---\n"
 PROJECT = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE")
@@ -44,8 +45,8 @@ def place(source: str) -> str:
     """Where a file of the repository lies on the site."""
     if source == OVERVIEW:
         return "overview.md"
-    if source == "docs/README.md":
-        return "pages.md"
+    if source == FRONT:
+        return HOME
     if source in PROJECT:
         return f"project/{source}"
     if source.rstrip("/") == "examples":
@@ -60,7 +61,7 @@ def page(source: str) -> str:
     for fence in FENCE.finditer(text):
         parts += [_prose(text[end : fence.start()], source), _FENCE_HEAD.sub(r'\1\2 title="\3"', fence[0])]
         end = fence.end()
-    return (ALONE if place(source) == FRONT else "") + "".join([*parts, _prose(text[end:], source)])
+    return (ALONE if source == FRONT else "") + "".join([*parts, _prose(text[end:], source)])
 
 
 def examples_page() -> str:
@@ -105,10 +106,10 @@ def _spaced_lists(text: str) -> str:
 
 def navigation() -> list[dict[str, object]]:
     """The order of the pages: that of docs/README.md, section by section."""
-    listed = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    tree: list[dict[str, object]] = [{"Home": FRONT}]
+    listed = (ROOT / FRONT).read_text(encoding="utf-8")
+    tree: list[dict[str, object]] = [{"Home": HOME}]
     for section, text in _sections(listed, "## "):
-        inner: list[object] = [{"All pages": "pages.md"}] if len(tree) == 1 else []
+        inner: list[object] = []
         for group, rows in _sections(text, "### "):
             entries = [entry for title, target in _links(rows) for entry in _entries(title, target)]
             inner += [{group: entries}] if group else entries
@@ -133,7 +134,7 @@ def _entries(title: str, target: str) -> Iterator[dict[str, object]]:
     lying = place(os.path.normpath(os.path.join("docs", target)))
     if lying == "decisions/README.md":
         yield {title: [lying, *(f"decisions/{path.name}" for path in _decisions())]}
-    elif PurePosixPath(lying).suffix == ".md" and lying != FRONT:
+    elif PurePosixPath(lying).suffix == ".md" and lying != HOME:
         yield {title: lying}
 
 

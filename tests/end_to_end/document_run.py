@@ -31,7 +31,7 @@ SHELL = {"|", "<", ">", "&&"}
 ENDLESS = {"serve", "worker"}
 GOES_ON = {"--follow", "--stay"}
 STOPPED = {0, 128 + signal.SIGINT, 128 + signal.SIGTERM}
-EXIT_CODE = re.compile(r"# exit code (\d+)")
+RETURN_CODE = re.compile(r"# return code (\d+)")
 
 
 class Started(NamedTuple):
@@ -139,7 +139,7 @@ class DocumentRun:
         return self._started[-1]
 
     def _done(self, line: str) -> list[str]:
-        wanted = EXIT_CODE.search(line)
+        wanted = RETURN_CODE.search(line)
         words = shlex.split(self._local(line), comments=True)
         if words[0] == "shoal" and words[1] in LOOKING and not set(words) & SHELL:
             with contextlib.chdir(self._folder):

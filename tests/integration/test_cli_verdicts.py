@@ -56,7 +56,7 @@ def test_failures_over_the_limit_are_exit_1_with_the_exception_and_its_line(fold
     good = folder.run("run", name, *once)
     assert "KeyError" in good.stdout
     assert "at prices.py:2 (" in good.stdout
-    assert "exit 1" not in good.stdout
+    assert "code 1" not in good.stdout
     summary = folder.json("run", name, *once, "--set", "max_failures=5%", code=1)
     first_failure = summary["failures"][0]
     assert (first_failure["reason"], first_failure["at"]) == ("KeyError", "prices.py:2")

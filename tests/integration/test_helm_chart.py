@@ -97,7 +97,7 @@ def test_a_crawl_goes_on_after_its_node_is_gone_and_ends_after_a_mistake() -> No
     (job,) = of_kind(chart({}), "Job").values()
     ignored, failed = job["spec"]["podFailurePolicy"]["rules"]
     assert ignored == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-    # 130, a stop before the end, and 3, a server that is away, are tried again: see docs/how-to/exit-codes.md.
+    # 130, a stop before the end, and 3, a server that is away, are tried again: see docs/how-to/return-codes.md.
     assert failed["onExitCodes"] == {"containerName": "crawl", "operator": "In", "values": [1, 2]}
     assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
 

@@ -35,7 +35,7 @@ from shoal.testing.waiting import wait_until
 PRODUCTS = 4
 A_DAY = 86_400.0
 LINES = 30
-PAGE = ROOT / "docs" / "how-to" / "old-log.md"
+PAGE = ROOT / "docs" / "how-to" / "results.md"
 DYING = Path(__file__).with_name("dying_mover.py")
 
 

@@ -24,7 +24,7 @@ from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import wait_until
 
 PRODUCTS = 30
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sending-role.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "postgres.md"
 PLACE = SinkPlace(spider="books", url="https://hooks.test/books")
 CONFIG = """
 [alerts]

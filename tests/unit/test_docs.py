@@ -145,6 +145,13 @@ def test_every_document_is_linked_from_another() -> None:
     assert [name_of(path) for path in PAGES if path not in linked and path.name != "README.md"] == []
 
 
+def test_the_front_page_is_short_and_lists_every_how_to_page_once() -> None:
+    front = ROOT / "docs" / "README.md"
+    listed = [target for target in LINK.findall(front.read_text(encoding="utf-8")) if target.startswith("how-to/")]
+    assert sorted(listed) == sorted(f"how-to/{path.name}" for path in (front.parent / "how-to").glob("*.md"))
+    assert len(front.read_text(encoding="utf-8").split()) <= 700
+
+
 def test_the_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 

@@ -44,7 +44,7 @@ SHOWN = {
 
 @pytest.mark.parametrize("shown", SHOWN)
 def test_a_figure_of_the_front_page_is_what_was_measured(shown: str) -> None:
-    assert re.search(rf"(?<![\d.,]){re.escape(shown)}", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
+    assert re.search(rf"(?<![\d.,]){re.escape(shown)}", (ROOT / "docs" / "README.md").read_text(encoding="utf-8"))
     said = float(shown.split()[0].replace(",", ""))
     measured = SHOWN[shown]()
     measured *= 100 if shown.endswith("%") and measured <= 1 else 1
@@ -71,6 +71,6 @@ def test_a_figure_of_the_arithmetic_is_what_was_measured(shown: str) -> None:
 
 
 def test_the_front_page_has_the_spider_of_the_readme() -> None:
-    spiders = [blocks(ROOT / page)[number].text for page, number in (("README.md", 1), ("docs/index.md", 0))]
+    spiders = [blocks(ROOT / page)[number].text for page, number in (("README.md", 1), ("docs/README.md", 0))]
     assert spiders[0] == spiders[1]
     assert len(spiders[0].splitlines()) <= 15

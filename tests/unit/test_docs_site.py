@@ -55,7 +55,7 @@ def test_a_sound_page_has_no_finding(tmp_path: Path) -> None:
 
 
 def test_links_are_those_of_the_site() -> None:
-    assert "](how-to/exit-codes.md)" in site_pages.page("docs/tutorial.md")
+    assert "](how-to/return-codes.md)" in site_pages.page("docs/tutorial.md")
     assert "](examples.md)" in site_pages.page("docs/tutorial.md")
     assert "](project/ARCHITECTURE.md)" in site_pages.page("README.md")
     assert 'python title="books.py"' in site_pages.page("README.md")

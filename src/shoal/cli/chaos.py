@@ -103,7 +103,7 @@ def chaos(*, seed: int | None, runs: int, as_json: bool, deeds: str, **options: 
 
     Crawls a site of its own, of which every page is known. Workers, a feeder and the servers that were started for the
     run are killed, stopped and cut off; some pages kill each worker that handles them, or hang. Then every page is
-    looked up. Exit code 0 only if nothing was lost, nothing is stored twice, no page is a dead letter that need not
+    looked up. Return code 0 only if nothing was lost, nothing is stored twice, no page is a dead letter that need not
     be, and the pace was kept by the site's own clock. It attacks no place that SHOAL_FRONTIER, SHOAL_STORE or
     SHOAL_PIPE names: only those of its flags.
 

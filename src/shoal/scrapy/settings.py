@@ -133,7 +133,7 @@ NO_EFFECT: dict[str, str] = {
     "max_bytes": "bytes are counted of shoal's own pages; SHOAL_MAX_ITEMS and SHOAL_MAX_SECONDS stop a crawl",
     "handler_seconds": "a callback has no deadline in Scrapy",
     "stop_after_failures": "CLOSESPIDER_ERRORCOUNT ends a spider that fails",
-    "max_failures": "a run of Scrapy has no exit code for failed pages: shoal status shows them",
+    "max_failures": "a run of Scrapy has no return code for failed pages: shoal status shows them",
     "kind": "the requests of Scrapy spiders are done by Scrapy processes",
     "trace_share": "traces are made of shoal's own pages",
 }

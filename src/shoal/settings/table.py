@@ -321,9 +321,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = ()
     max_failures: Annotated[
         str,
-        _help(
-            "dead letters that a crawl may end with before its exit code is 1: a share of its pages as 50%, or a number"
-        ),
+        _help("dead letters with which a crawl may end before it returns 1: a share of its pages as 50%, or a number"),
     ] = "50%"
     stop_after_failures: Annotated[
         Count,

@@ -305,7 +305,7 @@ def test_the_pools_of_the_how_to_pages_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "residential.txt").write_text("10.0.0.1:80", encoding="utf-8")
     environ = {"RESIDENTIAL": "10.0.0.2:80", "ANNA_PASSWORD": "a", "BERT_PASSWORD": "b", "FIRST_KEY": "c"}
     found = {}
-    for name in ("proxies.md", "accounts.md", "api-keys.md"):
+    for name in ("proxies.md", "accounts.md"):
         for text in re.findall(r"```toml\n(.*?)```", (pages / name).read_text(encoding="utf-8"), re.DOTALL):
             found |= pools_of(tmp_path, text, **environ)
     assert {name: len(pool.exits) for name, pool in found.items()} == {

@@ -165,7 +165,7 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
     if summary.reason:
         yield str(summary.state), shown(summary.reason)
     if summary.faults:
-        yield "exit 1", "; ".join(summary.faults)
+        yield "code 1", "; ".join(summary.faults)
 
 
 def _odd_facts(summary: Summary) -> Iterator[tuple[str, str]]:
