@@ -1,7 +1,7 @@
 """How crawls share a host: the strictest of their limits holds for all of them together, and they take turns.
 
 Every crawl keeps a lane of its own for the host. Before a lane starts a request it looks at the lanes that the other
-crawls have under the same name; it never writes into them. Decision 59 says why."""
+crawls have under the same name; it never writes into them. Decision 16 says why."""
 
 from __future__ import annotations
 

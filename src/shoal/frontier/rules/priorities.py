@@ -1,4 +1,8 @@
-"""What the priority of a crawl means at a host that it shares with others. Decision 60 says why."""
+"""What the priority of a crawl means at a host that it shares with others: a factor of its weight.
+
+Priority is not strict: a crawl that never ends would stop all others for ever. A power of nine per step was tried: four
+steps are one start in 6,561, which is the same. Ranks among the crawls that are there would have to be written into all
+of them whenever one changes."""
 
 from __future__ import annotations
 
