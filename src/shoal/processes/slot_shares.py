@@ -1,7 +1,7 @@
 """How the crawls of one worker process share its slots while there are too few for all. Pure.
 
 Of ten slots nine go to the highest priority and one to all other crawls together: strict priority would starve them.
-Slots are counted and not starts, because a lower crawl with slow pages would hold ever more slots at one start in ten."""
+Slots are counted and not starts: a lower crawl with slow pages would hold ever more slots at one start in ten."""
 
 from __future__ import annotations
 
