@@ -1,4 +1,7 @@
-"""Letting tasks in: dedup and budgets. Shared by put, settle and bury. Keys that are known without a task."""
+"""Letting tasks in: dedup and budgets. Shared by put, settle and bury. Keys that are known without a task.
+
+Budgets are counted here, in the step that stores the task, and not at the fetch: workers that decide alone would go
+beyond them, and a trap would fill the frontier with tasks that nobody will do."""
 
 from __future__ import annotations
 
