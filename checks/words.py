@@ -21,7 +21,6 @@ _QUOTED = re.compile(r'"([^"]+)"')
 # A file, the words in it that are right there, and the reason.
 EXCEPTIONS: Mapping[tuple[str, str], str] = {
     ("docs/how-to/kubernetes.md", "`Job`"): "the kind of an object of Kubernetes",
-    ("docs/decisions/0055-manifests-are-rendered-from-the-chart.md", "`Job`"): "the kind of an object of Kubernetes",
 }
 
 # Pages whose tables name other people's words in their first column, to say what they are here.

@@ -160,7 +160,7 @@ def reasons_page() -> str:
         "## Statuses that are tried again",
         "A free retry uses up no attempt, and has its own cap, `max_free_retries`. 503 is free too when it comes with "
         "`Retry-After`. Any status can be handed to the spider instead with `handle_statuses`. Through an exit, "
-        f"{', '.join(map(str, sorted(REFUSALS)))} are [the exit's](../decisions/0019-exits-are-chosen-at-lease.md).",
+        f"{', '.join(map(str, sorted(REFUSALS)))} are [the exit's](../decisions/0010-exits-are-chosen-at-lease.md).",
         table(("status", "retry", "slows the host"), [_verdict_row(s, v) for s, v in RETRIED_STATUSES.items()]),
         "## Faults: why there was no answer",
         "Through an exit "

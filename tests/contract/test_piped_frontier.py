@@ -78,7 +78,9 @@ class TestPipedFrontier(PipedCase, FrontierContract):
 
 
 # Not the whole suite: a test takes half a second through moto's server. These promises show that answers find those who
-# asked, that leases, kinds and stages come through, and that results keep what they are. Decision 43 lists the others.
+# asked, that leases, kinds and stages come through, and that results keep what they are. Left out are rules of the
+# frontier alone (order of lanes, caps, rests, exits, suspects, stepped clocks), verbs that no worker may call, and the
+# promises of `put`: every settle sends found tasks.
 class TestPipedFrontierOverSqs(PipedCase, SettlePromises, KindPromises, StagePromises, VisitPromises):
     test_two_workers_asking_at_once = LeasePromises.test_two_workers_asking_at_once_never_get_the_same_task
     test_says_from_which_moment = LeasePromises.test_says_from_which_moment_of_this_process_the_waits_count

@@ -20,7 +20,7 @@ SEAMS = {
 }
 PROCESSES = (
     "a worker",
-    "a guardian",
+    "a supervisor",
     "the coordinator",
     "a feeder",
     "`shoal serve`",
@@ -33,7 +33,7 @@ OTHERS = (
     "a handler",
     "an exit",
     "a proxy",
-    "a line to a server",
+    "a connection to a server",
     "the machine",
     "the disk",
     "the clock of the frontier",

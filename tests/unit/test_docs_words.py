@@ -22,11 +22,41 @@ ROWS = [
 ]
 CODE = re.compile(r"`([^`]+)`")
 # Arguments of `follow` and `Request`, an attribute of a spider, kinds and keys: names that are in no table.
-OURS = {"priority=", "delay=", "start", "shoal:inbox:SPIDER", "browser", "priority=10", "priority=0", "nice"}
+OURS = {
+    "priority=",
+    "delay=",
+    "start",
+    "shoal:inbox:SPIDER",
+    "browser",
+    "priority=10",
+    "priority=0",
+    "nice",
+    "books-1",
+    "{url}",
+}
 ASKED_FOR = (
     "visibility timeout", "ack", "prefetch", "consumer group", "token bucket", "AutoThrottle", "dead letter queue",
-    "CONCURRENT_REQUESTS_PER_DOMAIN", "DOWNLOAD_DELAY", "SCHEDULER_PERSIST", "dupefilter", "BRPOP",
+    "CONCURRENT_REQUESTS_PER_DOMAIN", "DOWNLOAD_DELAY", "SCHEDULER_PERSIST", "dupefilter", "BRPOP", "heartbeat",
 )  # fmt: skip
+# A word that people look up, and what its row must lead to: a setting, a flag, a command or a page.
+LEADS_TO = {
+    "ON CONFLICT": "`item_key`",
+    "round-robin": "`pool`",
+    "geo-targeting": "`region`",
+    "ScraperAPI": "(../how-to/proxies.md)",
+    "egress": "(../how-to/offered-exits.md)",
+    "vertical scaling": "(right-sizing.md)",
+    "horizontal scaling": "`shoal advise`",
+    "graceful shutdown": "`grace_seconds`",
+    "bandwidth": "`max_bytes`",
+    "Symfony Messenger": "(../how-to/from-queues.md)",
+    "RQ": "(../how-to/from-queues.md)",
+    "Scrapyd": "`shoal serve`",
+    "job_id": "`Request(key=…)`",
+    "batch insert": "`flush_pages`",
+    "page count": "`Pages(last=…)`",
+    "leader lock": "**duty**",
+}
 
 
 def glossary() -> set[str]:
@@ -52,7 +82,7 @@ def is_known(code: str) -> bool:
     name, _, rest = code.partition(" = ")
     if name in FIELDS and (not rest or rest.isdecimal()):
         return True
-    called = re.fullmatch(r"(\w+)\((\w+)=\w+\)", code)
+    called = re.fullmatch(r"(\w+)\((\w+)=[\w…]+\)", code)
     if called is not None:
         return called[1] in shoal.__all__ and called[2] in getattr(shoal, called[1]).__struct_fields__
     metrics = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
@@ -63,6 +93,10 @@ def is_known(code: str) -> bool:
         or is_command(code)
         or (code.startswith("shoal_") and code in metrics)
     )
+
+
+def words_of(row: list[str]) -> list[str]:
+    return [part.replace("`", "").strip() for part in row[0].split(",")]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0][:40] for row in ROWS])
@@ -83,11 +117,18 @@ def test_what_stands_before_the_tables_names_only_what_is_here() -> None:
 
 
 def test_the_words_that_people_look_up_are_in_the_first_column_once() -> None:
-    first = [re.sub("`", "", part).strip() for row in ROWS for part in row[0].split(",")]
+    first = [word for row in ROWS for word in words_of(row)]
     assert [word for word in ASKED_FOR if word not in first] == []
     assert len(first) == len(set(first))
     assert len(ROWS) > 45
 
 
-def test_the_page_is_linked_from_the_front_page() -> None:
-    assert "(explanation/words.md)" in (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("word", LEADS_TO)
+def test_a_word_leads_to_what_does_it_here(word: str) -> None:
+    (row,) = [row for row in ROWS if word in words_of(row)]
+    assert LEADS_TO[word] in row[2] + row[3]
+
+
+def test_the_page_is_linked_from_the_front_page_and_from_the_list_of_pages() -> None:
+    for name in ("index.md", "README.md"):
+        assert "(explanation/words.md)" in (ROOT / "docs" / name).read_text(encoding="utf-8")

@@ -1,6 +1,10 @@
 """HTTP clients, each for a batch of origins. Only a whole client can be dropped, and its connections with it: the batch
 of hosts that were visited once and did not come back goes first.
 
+The client limits idle connections per host only and asks no resolver of ours, so an HTTPS client is built with the
+checked address of each name. One client per origin cost 5 ms each, and 17,860 descriptors for 20,000 hosts; one client
+for all with short keep-alives would close the connections of the hosts that are being crawled first.
+
 Idle connections are closed while this process lacks file descriptors: they are what it can do without.
 """
 

@@ -2,7 +2,8 @@
 
 The client reads header values only as ASCII text and writes them only as UTF-8. It also sends a whole set of headers as
 it got them. So the headers of such an answer are sent once more, to a socket of our own, which reads their bytes; bytes
-that are no UTF-8 become a header of the client by the way back. No site is asked twice.
+that are no UTF-8 become a header of the client by the way back. No site is asked twice: a second request
+may be a POST, takes a start slot, and may get another answer. Answers with ASCII headers never come here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Pages behind a cookie: a site that sets one and leads back, or refuses who has none, is asked again at once.
 
-Every hop of a redirect is a task, known once by its key (decision 1). So a page that leads back to itself, directly or
-through a page that sets a cookie, would never be seen. Here the worker that has the cookie follows such redirects in
-one lease. Each request takes a start slot, and obeys scope and robots.txt like any task.
+Every hop of a redirect is a task, known once by its key (decision 1). So a page that leads back to itself, directly
+or through a page that sets a cookie, would never be seen. Here the worker that has the cookie follows such redirects
+in one lease. Each request takes a start slot, and obeys scope and robots.txt like any task. A free retry would not
+do: it may go to another worker, which does not have the cookie. A key made of URL and cookies would make a page with
+a rolling session id new for ever.
 
 A redirect as the next task: as browsers follow it, under the rules for every link.
 """

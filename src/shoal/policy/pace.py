@@ -5,6 +5,9 @@ Every worker looks at its own answers, and proposes the next pace together with 
 lane takes the first proposal and refuses the others, so there is one step for the whole fleet. What the others decided
 is seen by the intervals of the leases that follow: a lane that became slower has found its knee, whoever found it.
 
+Answers are compared rank by rank: a few slow ones rule a mean, and a median jumps where half of the pages are slow. At
+a knee the lane rests as well, until the host has answered what waits there: that queue would look like another knee.
+
 What a worker remembers of the lanes it serves, and how their answers change their pace.
 """
 

@@ -1,7 +1,10 @@
 """The items of a spider in columns of their own: a view over them, or a table that follows them.
 
 A value that does not fit the type of its column is NULL there, and `_misfit` names the column: nothing is dropped in
-silence. What a field may be called is decided by those who write the pages: every name is quoted where it is used."""
+silence. What a field may be called is decided by those who write the pages: every name is quoted where it is used.
+
+Triggers keep a table, in the transaction of the item's write: merging, freshness and deletions are decided once, and
+writers of any version follow. No conversion may raise, since it would make the item unwritable."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """The slots that the crawls of one worker process have in common. When they are scarce, priority decides.
 
-How the crawls of one worker process share its slots while there are too few for all. Pure; decision 60 says why.
+How the crawls of one worker process share its slots while there are too few for all. Pure.
+
+Of ten slots nine go to the highest priority and one to all other crawls together: strict priority would starve them.
+Slots are counted and not starts: a lower crawl with slow pages would hold ever more slots at one start in ten.
 
 A page that was lent alone has its whole process to itself, also where workers of several crawls share one.
 """

@@ -1,4 +1,7 @@
-"""Watches the crawls of a frontier and tells people of what is worth an alert. Of several watchmen one has the duty."""
+"""Watches the crawls of a frontier and tells people of what is worth an alert. Of several watchmen one has the duty.
+
+A message is noted before it is sent, and crossed out afterwards: a kill in between sends it twice, with one id. The
+other order would lose it."""
 
 from __future__ import annotations
 

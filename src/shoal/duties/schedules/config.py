@@ -2,7 +2,9 @@
 
 When a schedule falls due: cron expressions in a time zone, intervals, and the jitter that spreads starts. Pure.
 
-Around a change of the clocks cron expressions mean what Debian's cron makes of them: see decision 45.
+Around a change of the clocks cron expressions mean what Debian's cron makes of them, by cronsim: a
+local time that is skipped runs right after the change, one that comes twice runs once. (croniter runs it twice.) Due
+times need no state, so every coordinator computes the same ones, whenever it begins.
 """
 
 from __future__ import annotations

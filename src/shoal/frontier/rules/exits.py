@@ -11,7 +11,11 @@ Exits that only some workers have: each lease call of such a worker offers them,
 
 An offered exit is an exit of its pool like any other while it is offered: it has its turn, its limits and its
 quarantine. When nobody has offered it for OFFER_SECONDS it leaves its pool as if the pool had changed; when it is
-offered again it comes back, with all that is known of it. Decision 66 says why.
+offered again it comes back, with all that is known of it.
+
+Nothing is registered and nothing is signed off: a killed worker could do neither. The frontier chooses the exit:
+two machines that each choose after the lease could not keep the limits of one proxy. A region is a kind as well, so
+that workers without such exits never look at its tasks.
 """
 
 from __future__ import annotations

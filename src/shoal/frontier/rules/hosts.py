@@ -1,9 +1,13 @@
 """How crawls share a host: the strictest of their limits holds for all of them together, and they take turns.
 
 Every crawl keeps a lane of its own for the host. Before a lane starts a request it looks at the lanes that the other
-crawls have under the same name; it never writes into them. Decision 59 says why.
+crawls have under the same name; it never writes into them. Decision 16 says why.
 
-What the priority of a crawl means at a host that it shares with others. Decision 60 says why.
+What the priority of a crawl means at a host that it shares with others: a factor of its weight.
+
+Priority is not strict: a crawl that never ends would stop all others for ever. A power of nine per step was tried: four
+steps are one start in 6,561, which is the same. Ranks among the crawls that are there would have to be written into all
+of them whenever one changes.
 
 Which other crawl holds back a lane that shares its host, for people to read.
 """

@@ -1,6 +1,6 @@
 """Hosts that several crawls share: what the lanes of other crawls leave to a lane, and what outlives the crawls.
 
-Most lanes look at nothing: see `sharing` in schema.sql, and decision 59.
+Most lanes look at nothing: see `sharing` in schema.sql, and decision 16.
 
 Which lanes a lease call takes, and how many tasks of each: the longest-waiting first, in fair shares, within what
 other crawls leave to them.

@@ -1,5 +1,8 @@
 """Letting tasks in: dedup and budgets. Shared by put, settle and bury. Keys that are known without a task.
 
+Budgets are counted here, in the step that stores the task, and not at the fetch: workers that decide alone would go
+beyond them, and a trap would fill the frontier with tasks that nobody will do.
+
 Keys that expire: the generations of keys whose tasks ended (see `shoal.frontier.rules.keys`).
 
 Keys of tasks that have not ended are in `seen` and never expire. Crawls without a `dedup_ttl` keep all keys there.

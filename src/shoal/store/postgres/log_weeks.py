@@ -1,4 +1,8 @@
-"""Old weeks of the fetch log leave the database: each part in one transaction, which ends when its file is written."""
+"""Old weeks of the fetch log leave the database: each part in one transaction, which ends when its file is written.
+
+The name of a file is random and noted first: a name made of week and number would be given twice, and a later file
+would replace lines that are nowhere else. The lock is the store's, because frontiers may share a store, and because a
+lock that ends by the clock would let a holder that stood still write over the work of the next one."""
 
 from __future__ import annotations
 
