@@ -15,7 +15,7 @@ SEAMS = {
     "fetch": ("a site", "a browser"),
     "frontier": ("the frontier", "the Redis server", "the file `shoal.db`"),
     "pipes": ("the broker", "a message at a pipe", "the coordinator at a pipe"),
-    "sink": ("a sink", "the process that sends to a sink"),
+    "sinks": ("a sink", "the process that sends to a sink"),
     "store": ("the PostgreSQL server", "the file `shoal.db`"),
 }
 PROCESSES = (
