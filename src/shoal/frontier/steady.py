@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from shoal.frontier.rules.crawl_time import Expected
+
 COMPARED_SECONDS = 20.0
 
 
@@ -30,29 +32,32 @@ class _Ways(NamedTuple):
 
 
 class SteadyTimes:
-    """When this process last asked for leases, by its steady clock, and what time the crawl had then.
+    """What time a crawl had when this process last asked for leases, and when by its steady clock that was.
 
     Without a steady clock nothing is expected: for tests whose only clock is set by hand."""
 
     def __init__(self, steady: Callable[[], float] | None) -> None:
         self._steady = steady
-        self._answers: dict[str, tuple[float, float]] = {}
+        self._answers: dict[str, tuple[float, float, float]] = {}
         self._ways: dict[str, _Ways] = {}
 
     def now(self) -> float:
         """The steady clock; 0 without one."""
         return self._steady() if self._steady else 0.0
 
-    def expected(self, name: str) -> float | None:
+    def expected(self, name: str) -> Expected | None:
         """The time of this crawl as far as this process can know; None before its first answer."""
         answer = self._answers.get(name)
-        return None if answer is None or self._steady is None else answer[0] + self._steady() - answer[1]
+        if answer is None or self._steady is None:
+            return None
+        time_of_crawl, asked, answered = answer
+        return Expected(time_of_crawl + self._steady() - answered, answered - asked)
 
     def note(self, name: str, time_of_crawl: float, *, asked: float) -> None:
-        """An answer named the crawl's time. It counts from the moment of asking: so a way to the frontier that is
-        always slow counts for nothing."""
+        """An answer that is there now named the crawl's time. It may be as old as the question: so a way to the
+        frontier that is always slow passes for no step."""
         if self._steady is not None:
-            self._answers[name] = (time_of_crawl, asked)
+            self._answers[name] = (time_of_crawl, asked, self._steady())
 
     def age(self, name: str, time_of_crawl: float, *, shift: float) -> float:
         """How many seconds ago an answer that just came was given, beyond what the way usually takes: this process was
