@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -20,12 +21,11 @@ def steady_seconds() -> float:
 
 
 class _Ways(NamedTuple):
-    """How far the steady clock was ahead of the crawl's time, at least, when answers came: since a moment, and in the
+    """How far the steady clock was ahead of the other side's, at least, when answers came: since a moment, and in the
     time of the same length before it. The least is what a short way takes. Compared by time, not by the number of
-    answers: when a frozen process goes on, many answers come late together, and would pass for the usual. A shift of
-    the crawl's time ends the comparison."""
+    answers: when a frozen process goes on, many answers come late together, and would pass for the usual. A step of the
+    other clock ends the comparison."""
 
-    shift: float
     since: float
     least: float
     former: float
@@ -59,17 +59,19 @@ class SteadyTimes:
         if self._steady is not None:
             self._answers[name] = (time_of_crawl, asked, self._steady())
 
-    def age(self, name: str, time_of_crawl: float, *, shift: float) -> float:
-        """How many seconds ago an answer that just came was given, beyond what the way usually takes: this process was
-        frozen meanwhile, or the way was long. Starts count from then, so that a late one is known to be late."""
+    def age(self, name: str, clock: float, *, asked: float = -math.inf) -> float:
+        """How many seconds ago an answer that just came was given, by the clock of the one who gave it, beyond what the
+        way usually takes: this process was frozen meanwhile, or the way was long. Starts count from then, so that a
+        late one is known to be late."""
         if self._steady is None:
             return 0.0
         arrived, ways = self._steady(), self._ways.get(name)
-        ahead = arrived - time_of_crawl
-        if ways is None or ways.shift != shift:
-            ways = _Ways(shift, arrived, ahead, ahead)
+        ahead = arrived - clock
+        # Older than its question: that clock was stepped back.
+        if ways is None or ahead - min(ways.least, ways.former) > arrived - asked:
+            ways = _Ways(arrived, ahead, ahead)
         elif arrived - ways.since > COMPARED_SECONDS:
-            ways = _Ways(shift, arrived, ahead, ways.least)
+            ways = _Ways(arrived, ahead, ways.least)
         elif ahead < ways.least:
             ways = ways._replace(least=ahead)
         self._ways[name] = ways
