@@ -40,16 +40,18 @@ VERBS: dict[str, Callable[[Frontier], Awaitable[object]]] = {
 
 
 class SlowLine:
-    """The clock of a frontier as a process reads it whose next call takes so many seconds to get there."""
+    """The clock of a frontier as a process reads it whose next call takes so many seconds, and whose answer so many."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
-        self.seconds = 0.0
+        self.there = self.back = 0.0
 
     def __call__(self) -> float:
-        self._clock.advance(self.seconds)
-        self.seconds = 0.0
-        return self._clock()
+        self._clock.advance(self.there)
+        now = self._clock()
+        self._clock.advance(self.back)
+        self.there = self.back = 0.0
+        return now
 
 
 class ClockPromises(FrontierCase):
@@ -102,7 +104,7 @@ class ClockPromises(FrontierCase):
         await self.begin(steady, interval=0.1, tasks=100)
         starts = []
         for call in range(20):
-            line.seconds = slow if call == 9 else 0.0
+            line.there = slow if call == 9 else 0.0
             batch = await take(other if call in (0, 9, 10) else steady, 5, horizon=1.0, worker=f"w{call}")
             starts += [clock.steady() + lease.wait for lease in batch.leases]
             clock.advance(0.4)
