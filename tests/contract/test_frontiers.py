@@ -13,8 +13,11 @@ import pytest
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
+from shoal.model import LaneUpdate
+from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.beside import BesideOthers
-from shoal.testing.contract.frontier.case import CRAWL, check_counts, make_task
+from shoal.testing.contract.frontier.case import CRAWL, check_counts, make_task, take, take_one
+from shoal.testing.contract.frontier.clock_promises import USUAL, SlowLine
 from shoal.testing.frontier_contract import FrontierContract
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.servers.redis_server import RedisCluster, RedisServer
@@ -107,6 +110,24 @@ class TestRedisFrontier(FrontierContract):
 
     async def write_unreadable_point(self, frontier: Frontier, crawl: str) -> None:
         assert sum(spoil_latest_point(server, crawl) for server in self._servers) == 1
+
+    @pytest.mark.parametrize("stall", [0.0, 3.0])
+    async def test_a_slot_counts_from_when_it_was_given_also_after_the_server_stood_still(
+        self, tmp_path: Path, clock: FakeClock, stall: float
+    ) -> None:
+        line = SlowLine(clock)
+        frontier = await self.open(tmp_path, line, clock.steady)
+        await frontier.open_crawl(USUAL)
+        await frontier.put(CRAWL, [make_task(1)])
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=2.0))
+        await take_one(frontier)
+        line.there = stall
+        await take(frontier, 0)
+        line.back = 0.3
+        wait = await frontier.reserve(CRAWL, "a.test")
+        (lane,) = await frontier.lanes(CRAWL)
+        assert wait == pytest.approx(lane.starts_in - 2.0)
+        await frontier.close()
 
 
 class TestRedisShards(TestRedisFrontier):

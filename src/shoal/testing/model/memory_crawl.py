@@ -23,7 +23,7 @@ from shoal.frontier.rules.constants import (
     STAYER,
     SUSPECT_LOSSES,
 )
-from shoal.frontier.rules.crawl_time import is_noted, ran_since, reckon, was_away
+from shoal.frontier.rules.crawl_time import Expected, is_noted, ran_since, reckon, was_away
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.hosts import effective_weight
 from shoal.frontier.rules.keys import keys_dropped, not_finished
@@ -219,7 +219,7 @@ class ModelCrawl:
     now: float
     lane_ages: Iterator[int]
     wall: float = 0.0
-    expected: float | None = None
+    expected: Expected | None = None
     clock_last: float = 0.0
     clock_shift: float = 0.0
     next_shift: float = 0.0
@@ -252,7 +252,7 @@ class ModelCrawl:
     kinds: set[str] = field(default_factory=lambda: {HTTP})
     learnt_of: Callable[[str], float | None] = lambda _: None
 
-    def set_time(self, wall: float, *, expected: float | None) -> None:
+    def set_time(self, wall: float, *, expected: Expected | None) -> None:
         """A verb begins: the crawl's own time never goes back, nor further ahead than a caller can know."""
         self.wall, self.expected = wall, expected
         self.now, self.next_shift = reckon(wall, last=self.clock_last, shift=self.clock_shift, expected=expected)
