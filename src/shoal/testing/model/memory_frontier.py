@@ -198,7 +198,7 @@ class MemoryFrontier:
             raise no_keys_to_know(earlier, DROPPED)
         return await self.know(crawl, [key for key in other.seen if other.knows(key) and key not in other.tasks])
 
-    async def lease(  # noqa: PLR0913 -- as the contract has it
+    async def lease(
         self,
         crawls: Sequence[str],
         limit: int,
