@@ -23,7 +23,7 @@ from shoal.store.base import PageLook, Store
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import item
 from shoal.testing.fakes import MemoryStore
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 
 HOUR = 3600.0
 CRAWL = "books-1"

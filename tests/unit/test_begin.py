@@ -27,7 +27,7 @@ from shoal.spider_file import load_spider
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import item
 from shoal.testing.fakes import MemoryStore, task_for
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls import fingerprint, key_of
 
 PLACES = Places(frontier="shoal.db", store="shoal.db")

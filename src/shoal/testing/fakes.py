@@ -36,7 +36,7 @@ from shoal.store.base import (
 from shoal.store.checks import mended, storable, storable_looks
 from shoal.store.differing import Content, History, check_moments, content_at, difference
 from shoal.store.folding import Folded, fold, looked_at, marked_gone
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules, key_of, lane_of
 
 HTML = "text/html; charset=utf-8"

@@ -19,7 +19,7 @@ from shoal.journey.results import Finished, Keeping
 from shoal.model import Crawl, LaneUpdate, Lease
 from shoal.settings import Settings
 from shoal.testing.fakes import Answer, ScriptedFetcher, lease_for, passages_for, respond
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules
 
 URL = "https://a.test/page"

@@ -21,7 +21,7 @@ from shoal.journey.results import Finished
 from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Pool, Retry
 from shoal.settings import Settings
 from shoal.testing.fakes import lease_for, passages_for, respond
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules, key_of
 
 URL = "https://a.test/page"

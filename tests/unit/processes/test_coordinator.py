@@ -18,7 +18,7 @@ from shoal.processes.machine import this_machine
 from shoal.settings import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 
 
 def show(_: Any) -> None:

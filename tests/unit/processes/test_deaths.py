@@ -23,7 +23,7 @@ from shoal.processes.fleet import Fleet, Start
 from shoal.processes.machine import is_stopped, this_machine
 from shoal.processes.silence import Pulse, Vigil, longest_silence
 from shoal.testing.clock import FakeClock
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import wait_until
 
 DEAD_PID = 2**22 + 1  # above what the system gives

@@ -18,7 +18,7 @@ from shoal.processes.feeder import Feeder
 from shoal.processes.sources import start_mark
 from shoal.settings import Settings
 from shoal.testing.clock import FakeClock
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import loop_turns
 from shoal.urls import UrlRules
 

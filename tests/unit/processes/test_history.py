@@ -17,7 +17,7 @@ from shoal.processes.history import OUTCOMES_KEPT, Historian, commonest
 from shoal.processes.machine import this_machine
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import eventually
 
 HOUR = 3600.0

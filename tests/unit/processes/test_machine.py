@@ -13,7 +13,7 @@ from shoal.model import Crawl, Task, WorkerBeat
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.machine import is_running, this_machine
 from shoal.testing.clock import FakeClock
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 
 
 def ended_process() -> int:

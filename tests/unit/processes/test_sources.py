@@ -21,7 +21,7 @@ from shoal.settings import Settings
 from shoal.spider import Pages
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import Watched
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules
 
 

@@ -17,7 +17,7 @@ from shoal.processes.lease_calls import CAPPED_SECONDS, LeaseCalls
 from shoal.processes.slots import Slots
 from shoal.processes.turns import CROWD, PAGES_IN_A_CROWD, PAGES_PER_ROUND, Turns
 from shoal.testing.fakes import Answer, ScriptedFetcher, Watched, respond, task_for
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import eventually, loop_turns
 
 PATHS = [f"/{number}" for number in range(40)]
