@@ -96,6 +96,7 @@ async def shoal(arguments: list[str], folder: Path, *, code: int = 0) -> str:
     return output.decode()
 
 
+@pytest.mark.full
 async def test_the_readmes_spider_finds_every_book(shop: CatalogueSite, tmp_path: Path) -> None:
     source = next(block.text for block in blocks(ROOT / "README.md") if block.name == "books.py")
     assert len(source.splitlines()) <= 15
@@ -109,6 +110,7 @@ async def test_the_readmes_spider_finds_every_book(shop: CatalogueSite, tmp_path
     assert all(item["title"] and item["price"].startswith("£") for item in items)
 
 
+@pytest.mark.full
 def test_the_table_of_spellings_is_true() -> None:
     text = (ROOT / "docs" / "explanation" / "urls.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(.+?)` \| `(.+?)` \| (.+?) \|$", text, re.MULTILINE)
@@ -121,6 +123,7 @@ def test_the_table_of_spellings_is_true() -> None:
         assert (link.key == rules.resolve(other).key) == same.startswith("`")
 
 
+@pytest.mark.full
 def test_links_between_documents_lead_somewhere() -> None:
     broken, checked = [], 0
     for path in PAGES:
@@ -136,6 +139,7 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert checked > 50
 
 
+@pytest.mark.full
 def test_every_document_is_linked_from_another() -> None:
     linked = set()
     for path in PAGES:
@@ -145,10 +149,12 @@ def test_every_document_is_linked_from_another() -> None:
     assert [name_of(path) for path in PAGES if path not in linked and path.name != "README.md"] == []
 
 
+@pytest.mark.full
 def test_the_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
+@pytest.mark.full
 def test_a_how_to_page_is_one_screen() -> None:
     pages = list((ROOT / "docs" / "how-to").glob("*.md"))
     assert len(pages) >= 10
@@ -192,6 +198,7 @@ def test_every_setting_is_in_the_reference() -> None:
     assert [name for name in FIELDS if f"| `{name}` |" not in reference] == []
 
 
+@pytest.mark.full
 def test_the_documents_name_metrics_that_exist() -> None:
     reference = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     known = set(re.findall(r"`(shoal_[a-z_]+)`", reference))
@@ -203,6 +210,7 @@ def test_the_documents_name_metrics_that_exist() -> None:
     assert named - known == set()
 
 
+@pytest.mark.full
 def test_every_module_is_on_the_map() -> None:
     source = ROOT / "src" / "shoal"
     modules = [path for path in source.rglob("*.py") if path.stat().st_size]
@@ -210,6 +218,7 @@ def test_every_module_is_on_the_map() -> None:
     assert [str(path.relative_to(source)) for path in modules if f"`{path.relative_to(source)}`" not in named] == []
 
 
+@pytest.mark.full
 def test_the_documents_name_no_file_that_is_gone() -> None:
     tests = {path.name for path in ROOT.glob("tests/**/*.py")}
     checked, gone = 0, []
@@ -227,6 +236,7 @@ def test_the_documents_name_no_file_that_is_gone() -> None:
     assert not gone
 
 
+@pytest.mark.full
 def test_the_documents_name_no_code_that_is_gone() -> None:
     members, of_chart = known_members(), values_of_the_chart()
     checked, gone = 0, []
@@ -275,6 +285,7 @@ def defined_name(node: ast.stmt) -> str | None:
     return None
 
 
+@pytest.mark.full
 def test_the_map_names_no_module_that_is_gone() -> None:
     rows = re.findall(r"^\| (`.+?) \|", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.MULTILINE)
     named = re.findall(r"`(.+?)`", " ".join(rows))

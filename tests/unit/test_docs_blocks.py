@@ -28,6 +28,8 @@ from shoal.processes.sources import check_start
 from shoal.setting_layers import file_layer, resolve
 from shoal.settings import EXITS_VARIABLE
 
+pytestmark = pytest.mark.full
+
 # Languages that a test runs, reads or draws; text is what a command before it has printed.
 RUN = {"sh", "python", "toml", "yaml", "json", "sql", "text", "mermaid"}
 

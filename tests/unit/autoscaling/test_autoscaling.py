@@ -16,6 +16,8 @@ from scaling_table import hosts, of_cores
 from shoal.model import CrawlState
 from shoal.processes.utilisation import TARGET_SHARE
 
+pytestmark = pytest.mark.full
+
 HOUR = 3600.0
 SERVER = "postgresql://db.example/results"
 COOLDOWN = float(chart_numbers()["cooldownSeconds"])
