@@ -21,7 +21,7 @@ from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.opening import Places
 from shoal.settings import Settings
 from shoal.testing.contract.frontier.case import make_task
-from shoal.testing.fakes import MemoryStore
+from shoal.testing.memory_store import MemoryStore
 from shoal.testing.servers.redis_server import RedisServer
 
 CRAWL = "books-1"

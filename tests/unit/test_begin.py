@@ -26,8 +26,9 @@ from shoal.settings import Settings
 from shoal.spider_file import load_spider
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import item
-from shoal.testing.fakes import MemoryStore, task_for
+from shoal.testing.fakes import task_for
 from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.testing.memory_store import MemoryStore
 from shoal.urls import fingerprint, key_of
 
 PLACES = Places(frontier="shoal.db", store="shoal.db")

@@ -20,8 +20,9 @@ from shoal.secrecy import MASK
 from shoal.settings import Settings
 from shoal.store.base import FetchRow
 from shoal.testing.clock import FakeClock
-from shoal.testing.fakes import MemoryStore, store_for_all, task_for
+from shoal.testing.fakes import store_for_all, task_for
 from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.testing.memory_store import MemoryStore
 from shoal.urls import key_of, named_key, spelling_names
 
 PAGE = "https://a.test/page"
@@ -208,7 +209,7 @@ async def test_a_line_of_an_older_shoal_does_not_say_what_the_request_was() -> N
     asked = Asked()
     await asked.put(key=5, method="POST")
     await asked.work()
-    asked.store.log["c", 5] = msgspec.structs.replace(asked.store.log["c", 5], request="")
+    await asked.store.write([], [msgspec.structs.replace(asked.store.log["c", 5], request="")])
     (fate,) = await asked.fates()
     assert fate.request == "?"
 

@@ -21,8 +21,9 @@ from shoal.processes.tally import CountedFetcher, Tally
 from shoal.processes.worker import Worker
 from shoal.processes.worker_parts import WorkerParts
 from shoal.settings import Settings
-from shoal.testing.fakes import MemoryStore, ScriptedFetcher, Watched, passages_for, respond, task_for
+from shoal.testing.fakes import ScriptedFetcher, Watched, passages_for, respond, task_for
 from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.testing.memory_store import MemoryStore
 from shoal.testing.waiting import eventually
 from shoal.urls import UrlRules
 
