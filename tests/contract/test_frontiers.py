@@ -25,12 +25,13 @@ from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 
 Steady = Callable[[], float] | None
 
-KEYS_AND_PLACES = names_of(PutPromises, KnownPromises, LifePromises, TtlPromises) | {
+ACROSS_SHARDS = {
     "test_found_tasks_appear_with_the_page_that_found_them",
     "test_links_to_other_shards_hasten_visits_there",
     "test_is_finished_exactly_when_nothing_is_left",
     "test_one_call_can_lease_from_several_crawls",
 }
+KEYS_AND_PLACES = names_of(PutPromises, KnownPromises, LifePromises, TtlPromises) | ACROSS_SHARDS
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +132,9 @@ class TestRedisShards(TestRedisFrontier):
 
 
 class TestRedisCluster(TestRedisShards):
-    """A crawl in five shards on a cluster of three nodes."""
+    """A crawl in five shards on a cluster of three nodes. Its calls are those of shards on one server, redirected."""
 
-    in_make_test = KEYS_AND_PLACES
+    in_make_test = names_of(PutPromises) | ACROSS_SHARDS
 
     @pytest.fixture(autouse=True)
     def _empty_server(self, redis_cluster: RedisCluster) -> None:
