@@ -9,15 +9,15 @@ from typing import Any
 
 from shoal.exits.passage import Passages
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Lease, Pool, Task
-from shoal.page import Page
-from shoal.session import Session
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.spider.page import Page
+from shoal.spider.session import Session
 from shoal.store.base import Store
 from shoal.testing.memory_frontier import MemoryFrontier
-from shoal.urls import UrlRules, key_of, lane_of
+from shoal.urls.canonical import UrlRules, key_of, lane_of
 
 HTML = "text/html; charset=utf-8"
 Answer = Response | Fault

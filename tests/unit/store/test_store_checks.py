@@ -11,8 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.store.base import ItemRow, ItemRule, StoredItem
-from shoal.store.checks import MAX_DATA_BYTES, MAX_KEY_BYTES, MAX_NESTING, mended, why_unstorable
-from shoal.store.folding import Folded, fingerprint, fold
+from shoal.store.rules import (
+    MAX_DATA_BYTES,
+    MAX_KEY_BYTES,
+    MAX_NESTING,
+    Folded,
+    fingerprint,
+    fold,
+    mended,
+    why_unstorable,
+)
 from shoal.testing.contract.store.rows import fetch, item
 from shoal.testing.memory_store import MemoryStore
 
