@@ -69,9 +69,7 @@ def table() -> str:
 def renew() -> None:
     """Write the sizes of now as the budget."""
     found = sizes()
-    lines = [
-        "# Most lines and files per folder of src/shoal, of all Lua, and of tests/. checks/sizes.py says how to change it."
-    ]
+    lines = ["# Most lines and files per folder of src/shoal, of all Lua and of tests/: see checks/sizes.py."]
     for name, size in [*sorted(found.items()), ("product", product(found))]:
         lines.append(f"{name} = {{ lines = {size.lines}, files = {size.files} }}")
     BUDGET.write_text("\n".join(lines) + "\n", encoding="utf-8")

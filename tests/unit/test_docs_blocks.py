@@ -27,6 +27,8 @@ from shoal.run.intakes import settings_of
 from shoal.settings.layers import file_layer, resolve
 from shoal.settings.table import EXITS_VARIABLE
 
+pytestmark = pytest.mark.full
+
 # Languages that a test runs, reads or draws; text is what a command before it has printed.
 RUN = {"sh", "python", "toml", "yaml", "json", "sql", "text", "mermaid"}
 

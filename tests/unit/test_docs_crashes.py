@@ -8,6 +8,8 @@ import pytest
 
 from docs_pages import ROOT
 
+pytestmark = pytest.mark.full
+
 PAGE = ROOT / "docs" / "explanation" / "crashes.md"
 # How the rows of the page begin: for each seam of shoal, a folder with a base.py, and for each process and server.
 SEAMS = {

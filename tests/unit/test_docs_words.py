@@ -13,6 +13,8 @@ from shoal.cli.main import COMMANDS
 from shoal.cli.main import shoal as program
 from shoal.settings.table import FIELDS
 
+pytestmark = pytest.mark.full
+
 PAGE = ROOT / "docs" / "explanation" / "words.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 ROWS = [

@@ -165,7 +165,7 @@ class RedisFrontier:
     async def know_from(self, crawl: str, earlier: str) -> int:
         return await know_from(self._runner, crawl, earlier)
 
-    async def lease(  # noqa: PLR0913 -- as the contract has it
+    async def lease(
         self,
         crawls: Sequence[str],
         limit: int,
