@@ -10,6 +10,7 @@ from pathlib import Path
 from checks.cycles import import_cycles
 from checks.finding import ROOT, Finding
 from checks.markup import unsafe_page_code
+from checks.sizes import over_budget, table
 
 PACKAGE = ROOT / "src" / "shoal"
 
@@ -19,6 +20,7 @@ def findings() -> Iterator[Finding]:
     _check_installation()
     yield from import_cycles("shoal")
     yield from unsafe_page_code(PACKAGE / "serve" / "static")
+    yield from over_budget()
 
 
 def _check_installation() -> None:
@@ -29,7 +31,8 @@ def _check_installation() -> None:
 
 
 def main() -> int:
-    """Print the findings; the exit code says whether there were any."""
+    """Print the sizes and the findings; the return code says whether there were any."""
+    sys.stdout.write(f"{table()}\n")
     found = list(findings())
     for finding in found:
         sys.stdout.write(f"{finding}\n")
