@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from forked_shoal import end_server
 from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.servers.rabbitmq_server import RabbitServer
@@ -19,6 +20,10 @@ settings.load_profile("any machine")
 # A shell that runs the tests in its background has every process below it ignore Ctrl-C, which some tests send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionfinish() -> None:
+    end_server()
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import SHOP, Folder, Started
+from command_line import SHOP, Folder
 
 from shoal.testing.sites.site_process import SiteProcess
 
@@ -39,9 +38,8 @@ class PackagedFolder(Folder):
         super().__init__(path)
         self.installed = installed
 
-    def start(self, *arguments: str, **options: Any) -> Started:
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
-        return super().start(*arguments, env={**environ, "PYTHONPATH": str(self.installed)}, **options)
+    def environ(self) -> dict[str, str]:
+        return super().environ() | {"PYTHONPATH": str(self.installed)}
 
 
 @pytest.fixture(scope="module")
