@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +13,7 @@ from forked_shoal import end_server
 from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.servers.rabbitmq_server import RabbitServer
+from shoal.testing.servers.redis_server import RedisServer
 
 # A busy machine makes every example slow, and that is no failure.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -32,6 +34,29 @@ def postgres() -> Iterator[PostgresServer]:
     server = PostgresServer().start()
     yield server
     server.remove()
+
+
+@pytest.fixture(scope="session")
+def redis_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One per test process: tests count connections, look at all keys and empty all of it."""
+    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def redis(redis_of_all: RedisServer) -> RedisServer:
+    """An empty Redis server that other tests use before and after this one."""
+    redis_of_all.call("FLUSHALL")
+    return redis_of_all
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis server that a test may stop, restart and configure."""
+    server = RedisServer(tmp_path / "redis").start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture(scope="session")

@@ -46,13 +46,6 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
         yield site
 
 
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.kill()
-
-
 class Deadly:
     """A spider that does something deadly on one page of the graph."""
 

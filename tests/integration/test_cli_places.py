@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,18 +24,10 @@ PRODUCTS = 6
 ITEMS = PRODUCTS
 
 
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.kill()
-
-
 @pytest.fixture
-def frontier(redis: RedisServer) -> Iterator[list[str]]:
+def frontier(redis: RedisServer) -> list[str]:
     """The options for an empty Redis frontier."""
-    yield ["--frontier", redis.url]
-    redis.call("FLUSHALL")
+    return ["--frontier", redis.url]
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 import os
 import sqlite3
 import subprocess
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,6 @@ from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import wait_until
 
 PRODUCTS = 30
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.stop()
 
 
 def status(folder: Folder, *more: str) -> list[dict[str, Any]]:

@@ -17,7 +17,6 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import CrawlState, Progress
 from shoal.policy.verdicts import NOT_FED
-from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import eventually
 
@@ -107,13 +106,8 @@ class Feeding:
 
 
 @pytest.fixture(params=["sqlite", "redis"])
-def frontier(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield str(tmp_path / "shoal.db")
-        return
-    server = RedisServer(tmp_path / "redis").start()
-    yield server.url
-    server.stop()
+def frontier(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "shoal.db") if request.param == "sqlite" else request.getfixturevalue("redis").url
 
 
 @pytest.fixture

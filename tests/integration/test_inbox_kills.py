@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,13 +38,6 @@ STEPS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.stop()
-
-
 def run(url: str, folder: Path, *step: object) -> int:
     words = [str(word) for word in step] or ["", "", "", "0"]
     result = subprocess.run(
@@ -69,10 +61,10 @@ async def test_entries_are_taken_once_whenever_their_taker_dies(
     lines = [*(json.dumps({"url": f"https://a.test/{number}", "delay": 60}) for number in range(URLS)), *BAD]
     url = str(tmp_path / "shoal.db")
     if place == "redis":
-        server: RedisServer = request.getfixturevalue("server")
-        server.call("FLUSHALL")
-        url = server.url
-        server.call("LPUSH", "shoal:inbox:books", *BAD, *lines[:URLS])
+        redis: RedisServer = request.getfixturevalue("redis")
+        redis.call("FLUSHALL")
+        url = redis.url
+        redis.call("LPUSH", "shoal:inbox:books", *BAD, *lines[:URLS])
     else:
         (tmp_path / "books").mkdir()
         (tmp_path / "books" / "a.txt").write_text("\n".join([*BAD, *lines[:10]]))

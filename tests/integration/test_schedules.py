@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from shoal.model import Crawl, CrawlState
 from shoal.processes.crawl_record import record_of
 from shoal.processes.crew import at_work
 from shoal.testing.servers.http_receiver import http_receiver
-from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import eventually, wait_until
 
@@ -31,14 +29,9 @@ NEVER = 'every = "3650d"'
 
 
 @pytest.fixture(params=["sqlite", "redis"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def place(request: pytest.FixtureRequest) -> str:
     """The URL of a frontier."""
-    if request.param == "sqlite":
-        yield "shoal.db"
-        return
-    server = RedisServer(tmp_path / "redis").start()
-    yield server.url
-    server.kill()
+    return "shoal.db" if request.param == "sqlite" else request.getfixturevalue("redis").url
 
 
 @pytest.fixture
