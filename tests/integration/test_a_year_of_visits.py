@@ -22,6 +22,8 @@ from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.model.memory_frontier import MemoryFrontier
 
+pytestmark = pytest.mark.full
+
 CRAWL = "year"
 HOUR, DAY = 3600.0, 86_400.0
 BEGIN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()

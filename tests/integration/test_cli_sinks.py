@@ -110,6 +110,7 @@ def redis_entries(server: RedisServer) -> list[Any]:
     return entries
 
 
+@pytest.mark.full
 def test_a_sink_that_comes_back_during_the_crawl_gets_everything(folder: Folder, site: SiteProcess) -> None:
     with http_receiver(lambda number: 503 if number <= 3 else 204) as receiver:
         url = f"{receiver.url}/in#unsigned"
@@ -120,6 +121,7 @@ def test_a_sink_that_comes_back_during_the_crawl_gets_everything(folder: Folder,
     check_delivery(found, expected=stored(folder.path / "shoal.db"))
 
 
+@pytest.mark.full
 def test_a_pumping_process_that_is_killed_loses_nothing(folder: Folder, site: SiteProcess) -> None:
     spider = folder.spider(site.url, rate="30/s")
     expected: dict[str, int] = {}
@@ -225,6 +227,7 @@ def test_a_process_that_follows_sends_what_a_crawl_leaves(folder: Folder, site: 
     server.stop()
 
 
+@pytest.mark.full
 def test_a_serving_process_sends_what_runs_have_left(folder: Folder, site: SiteProcess, tmp_path: Path) -> None:
     server = RedisServer(tmp_path / "served")
     folder.run("run", folder.spider(site.url), "--sink", f"{server.url}?list=books", code=1)

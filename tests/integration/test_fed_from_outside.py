@@ -84,7 +84,7 @@ class Outside(NamedTuple):
         return "://" in self.frontier or (self.folder.path / self.frontier).exists()
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.full)])
 def outside(request: pytest.FixtureRequest, folder: Folder, site: SiteProcess) -> Outside:
     (folder.path / "books.py").write_text(SPIDER)
     if request.param == "sqlite":

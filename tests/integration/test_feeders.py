@@ -105,7 +105,7 @@ class Feeding:
         return found
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.full)])
 def frontier(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "shoal.db") if request.param == "sqlite" else request.getfixturevalue("redis").url
 

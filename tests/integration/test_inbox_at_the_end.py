@@ -89,6 +89,7 @@ def test_a_new_crawl_says_that_the_inbox_of_an_earlier_one_has_entries(
     assert "1 entry in the inbox of books-1, which nobody has taken: " in said
 
 
+@pytest.mark.full
 def test_whatever_is_pushed_while_runs_and_workers_end_is_done_or_still_there(
     folder: Folder, site: SiteProcess, redis: RedisServer, places: list[str]
 ) -> None:

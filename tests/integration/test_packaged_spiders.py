@@ -84,6 +84,7 @@ def test_runs_and_workers_find_the_spider_in_an_installed_wheel(packaged: Packag
     assert packaged.json("status", "books-1")["items"] == PRODUCTS
 
 
+@pytest.mark.full
 def test_a_worker_with_another_build_of_the_same_version_is_refused(
     packaged: PackagedFolder, site: SiteProcess, tmp_path: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_worker_with_another_build_of_the_same_version_is_refused(
     assert "books-1 runs other code of its spider than this process: shop_fleet/shelves.py; " in refusal
 
 
+@pytest.mark.full
 def test_a_deployment_installs_the_package_that_has_the_spider(packaged: PackagedFolder) -> None:
     (packaged.path / "requirements.txt").write_text("lxml\nShop.Fleet==1.0\n")
     packaged.run("deploy", "compose", "fleet", "--spider", SPIDER)
@@ -105,6 +107,7 @@ def test_a_deployment_installs_the_package_that_has_the_spider(packaged: Package
     assert " git\n" not in dockerfile
 
 
+@pytest.mark.full
 def test_a_package_of_a_git_revision_is_installed_from_it_and_only_its_build_has_git(packaged: PackagedFolder) -> None:
     (record,) = packaged.installed.glob("*.dist-info/direct_url.json")
     origin = {"url": "https://git.example/shop", "vcs_info": {"vcs": "git", "commit_id": REVISION}}
@@ -119,6 +122,7 @@ def test_a_package_of_a_git_revision_is_installed_from_it_and_only_its_build_has
     assert build.index(" git\n") < build.index("-r /wheels/requirements.txt")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("origin", "line"),
     [

@@ -40,6 +40,8 @@ from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.contract.frontier.history_promises import point_of
 from shoal.testing.servers.redis_server import RedisServer
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "redis-layout.md"
 ROW = re.compile(r"^\| `(?P<key>[^`]+)` \| (?P<type>\w+) \| (?P<fields>.*) \| (?P<writers>[^|]+) \|$", re.MULTILINE)

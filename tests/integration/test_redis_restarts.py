@@ -263,7 +263,12 @@ async def rewritten(own_redis: RedisServer) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "ttl", "kinds"),
-    [(1, 0.0, ["http"]), (2, 0.0, ["http"]), (3, 3600.0, ["http"]), (4, 0.0, ["http", "browser"])],
+    [
+        (1, 0.0, ["http"]),
+        pytest.param(2, 0.0, ["http"], marks=pytest.mark.full),
+        pytest.param(3, 3600.0, ["http"], marks=pytest.mark.full),
+        pytest.param(4, 0.0, ["http", "browser"], marks=pytest.mark.full),
+    ],
 )
 async def test_nothing_is_lost_when_the_server_dies_and_its_files_tail_is_gone(
     own_redis: RedisServer, seed: int, ttl: float, kinds: list[str]

@@ -28,7 +28,7 @@ PRODUCTS = 20
 NEVER = 'every = "3650d"'
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.full)])
 def place(request: pytest.FixtureRequest) -> str:
     """The URL of a frontier."""
     return "shoal.db" if request.param == "sqlite" else request.getfixturevalue("redis").url
@@ -166,6 +166,7 @@ def test_a_run_that_was_made_is_not_made_again_by_a_late_process(shop: Folder) -
     assert len(crawls(shop, "shoal.db")) == 2
 
 
+@pytest.mark.full
 def test_of_two_coordinators_one_starts_each_run_also_when_one_is_killed(shop: Folder, place: str) -> None:
     scheduled(shop, 'every = "3s"', "settings = { max_pages = 2 }")
     options = ("--spiders", "spiders", "--frontier", place)
@@ -218,6 +219,7 @@ def test_skip_queue_and_cancel(shop: Folder) -> None:
         end_all(shop, "shoal.db")
 
 
+@pytest.mark.full
 def test_two_schedules_of_one_spider_that_fall_due_together_run_one_after_the_other(shop: Folder) -> None:
     text = "\n".join(
         f'[[schedules]]\nname = "{name}"\nspider = "books.py"\n{NEVER}\noverlap = "queue"\n'
@@ -253,6 +255,7 @@ def test_people_are_told_of_a_run_that_failed(shop: Folder) -> None:
     assert "nothing_of_this_name" in told["text"]
 
 
+@pytest.mark.full
 def test_a_paused_crawl_is_not_resumed_by_a_schedule(shop: Folder) -> None:
     scheduled(shop, NEVER, spider="slow.py")
     with serving(shop, "--spiders", "spiders") as server:
@@ -308,6 +311,7 @@ def test_schedules_over_http(shop: Folder) -> None:
         assert server.post("/schedules/made/run").status == 404
 
 
+@pytest.mark.full
 def test_a_schedule_that_was_made_over_http_outlives_the_server(shop: Folder) -> None:
     with serving(shop, "--spiders", "spiders") as server:
         made = {"name": "made", "spider": "books.py", "every": "2s", "settings": {"max_pages": 2}}

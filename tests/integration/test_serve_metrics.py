@@ -148,6 +148,7 @@ def expressions(found: Any) -> Iterator[str]:
             yield from expressions(inner)
 
 
+@pytest.mark.full
 def test_what_is_deployed_asks_for_metrics_that_exist(server: Serving) -> None:
     dashboard = json.loads((DEPLOY / "grafana" / "shoal.json").read_text())
     rules = yaml.safe_load((DEPLOY / "prometheus" / "shoal-rules.yaml").read_text())

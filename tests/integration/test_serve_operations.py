@@ -37,7 +37,7 @@ class Gone(Spider):
 """
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.full)])
 def frontier(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """The option that names a frontier."""
     return () if request.param == "sqlite" else ("--frontier", request.getfixturevalue("redis").url)

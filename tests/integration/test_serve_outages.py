@@ -50,6 +50,7 @@ def test_says_that_redis_is_away_and_goes_on_when_it_is_back(
         wait_until(lambda: next(events) == ("problems", []), otherwise="the problem is not over")
 
 
+@pytest.mark.full
 def test_a_redis_that_stands_still_is_not_waited_for(folder: Folder, own_redis: RedisServer) -> None:
     with serving(folder, "--frontier", own_redis.url) as server:
         assert server.get("/crawls").status == 200
@@ -62,6 +63,7 @@ def test_a_redis_that_stands_still_is_not_waited_for(folder: Folder, own_redis: 
         lists_again(server)
 
 
+@pytest.mark.full
 def test_begins_while_redis_is_away(folder: Folder, own_redis: RedisServer) -> None:
     own_redis.stop()
     with serving(folder, "--frontier", own_redis.url) as server:
@@ -70,6 +72,7 @@ def test_begins_while_redis_is_away(folder: Folder, own_redis: RedisServer) -> N
         lists_again(server)
 
 
+@pytest.mark.full
 def test_says_that_postgresql_is_away_and_goes_on_when_it_is_back(folder: Folder, site: SiteProcess) -> None:
     database = PostgresServer().start()
     try:
@@ -105,6 +108,7 @@ def test_a_file_that_is_gone_is_not_replaced_by_an_empty_one(folder: Folder, sit
         assert len(server.get("/crawls").json["crawls"]) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("store", ["kept.db", "files:kept"])
 def test_a_store_that_is_gone_is_not_replaced_by_an_empty_one(folder: Folder, site: SiteProcess, store: str) -> None:
     folder.run("run", folder.spider(site.url), "--max-pages", "2", "--store", store)

@@ -114,6 +114,7 @@ async def test_when_the_one_that_has_the_duty_is_killed_another_one_tells_and_on
     assert sorted(told(receiver)[2:]) == [("after", "over"), ("before", "over")]
 
 
+@pytest.mark.full
 async def test_two_of_them_have_one_duty(
     redis: RedisServer, frontier: Frontier, receiver: HttpReceiver, watchmen: dict[int, subprocess.Popen[bytes]]
 ) -> None:

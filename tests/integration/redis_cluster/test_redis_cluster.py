@@ -17,7 +17,7 @@ from shoal.testing.servers.programs import find_program
 from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 4))])
 async def test_every_worker_is_told_of_the_end_and_none_before_it(cluster: RedisCluster, seed: int) -> None:
     site = Site(150, seed)
     frontier = await opened(sharded(cluster.url))

@@ -48,7 +48,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("step", ["deliver", "_take_out"])
+@pytest.mark.parametrize("step", ["deliver", pytest.param("_take_out", marks=pytest.mark.full)])
 async def test_links_of_a_settler_killed_on_the_way_are_delivered_by_the_next_that_asks(
     redis: RedisServer, frontier: Frontier, step: str
 ) -> None:
