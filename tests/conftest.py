@@ -1,4 +1,4 @@
-"""Servers that several tests share, one of each per test process, and how Hypothesis makes its examples."""
+"""Servers that several tests share, and how Hypothesis makes its examples."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from forked_shoal import end_server
+from shared_servers import end_servers, shared
 from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.servers.rabbitmq_server import RabbitServer
@@ -26,14 +27,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_sessionfinish() -> None:
     end_server()
+    end_servers()
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server. A test that stops its server starts one of its own."""
-    server = PostgresServer().start()
-    yield server
-    server.remove()
+def run_folder(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """A folder that all test processes of this run have in common."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if hasattr(request.config, "workerinput") else own
+
+
+@pytest.fixture(scope="session")
+def postgres(run_folder: Path) -> PostgresServer:
+    """The PostgreSQL server of the run; each test has a database of its own. A test that stops its server starts one
+    of its own."""
+    return shared(run_folder, "postgres", lambda: PostgresServer().start(), PostgresServer.remove)
 
 
 @pytest.fixture(scope="session")
@@ -76,8 +84,7 @@ def moto(object_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> MotoServ
 
 
 @pytest.fixture(scope="session")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
-    """A RabbitMQ server; each test has a prefix of its own. A test that stops its server starts one of its own."""
-    server = RabbitServer(tmp_path_factory.mktemp("rabbitmq")).start()
-    yield server
-    server.remove()
+def rabbitmq(run_folder: Path) -> RabbitServer:
+    """The RabbitMQ server of the run; each test has a prefix of its own. A test that stops its server starts one of its
+    own."""
+    return shared(run_folder, "rabbitmq", lambda: RabbitServer(run_folder / "rabbit").start(), RabbitServer.remove)
