@@ -17,7 +17,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+from click.testing import Result as Invoked
+
 from forked_shoal import Started
+from shoal.cli.main import shoal
 from shoal.frontier import open_frontier
 from shoal.testing.waiting import eventually
 
@@ -124,6 +128,17 @@ class Folder:
             return await eventually(read, pause=0.05)
         finally:
             await frontier.close()
+
+
+def shoal_(*arguments: str, code: int = 0, stdin: str | None = None) -> Invoked:
+    """Run a command that starts no process and hears no signal, in this process and folder."""
+    result = CliRunner().invoke(shoal, list(arguments), input=stdin)
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def json_of(*arguments: str, stdin: str | None = None) -> Any:
+    return json.loads(shoal_(*arguments, "--json", stdin=stdin).stdout)
 
 
 def _read(terminal: int) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -267,7 +266,7 @@ def test_places_come_from_their_variables_in_every_command_and_flags_win(
     }
 
     def run(*line: str, code: int = 0) -> str:
-        environ = {name: text for name, text in os.environ.items() if not name.startswith("SHOAL_")} | places
+        environ = folder.environ() | places
         with folder.start(*line, env=environ) as process:
             out, err = process.communicate(timeout=SECONDS)
         assert process.returncode == code, f"{line}: {out}\n{err}"
