@@ -128,7 +128,7 @@ def test_a_page_that_kills_its_process_is_given_up_on_redis_as_well(deadly: Dead
 
 
 # Slow because nothing but its silence tells that a worker hangs.
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.full)])
 def test_a_page_on_which_a_handler_blocks_in_c_is_named_and_given_up(deadly: Deadly, workers: str) -> None:
     deadly.spider(HANG, handler_seconds=0.2)
     summary, said = deadly.run("--workers", workers)

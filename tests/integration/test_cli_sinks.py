@@ -79,6 +79,7 @@ def test_worker_processes_feed_the_sink_through_the_coordinator(
     check_delivery(found, expected=stored(folder.path / "shoal.db"))
 
 
+@pytest.mark.full
 def test_a_sink_that_is_away_for_the_whole_crawl_catches_up(folder: Folder, site: SiteProcess, tmp_path: Path) -> None:
     server = RedisServer(tmp_path / "late")
     url = f"{server.url}?stream=late"

@@ -76,6 +76,7 @@ def installed(folder: Path, site: SiteProcess, *, shelf: int) -> Path:
     return target
 
 
+@pytest.mark.full
 def test_runs_and_workers_find_the_spider_in_an_installed_wheel(packaged: PackagedFolder, site: SiteProcess) -> None:
     packaged.run("run", SPIDER, "--workers", "2")
     packaged.run("add", "books-1", f"{site.url}catalogue/page-1.html?again=1")
