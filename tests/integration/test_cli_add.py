@@ -191,7 +191,7 @@ def test_what_keeps_it_from_being_fetched_is_said(books: Folder, site: SiteProce
     assert waiting(books) == 2
 
 
-@pytest.mark.parametrize("is_redis", [False, True], ids=["sqlite", "redis"])
+@pytest.mark.parametrize("is_redis", [False, pytest.param(True, marks=pytest.mark.full)], ids=["sqlite", "redis"])
 def test_a_file_that_is_added_again_after_each_kill_is_added_once(
     folder: Folder, site: SiteProcess, tmp_path: Path, is_redis: bool, request: pytest.FixtureRequest
 ) -> None:

@@ -92,7 +92,7 @@ def worker_of(guardian: int) -> int:
     ("deed", "workers", "cause"),
     [
         (SEGFAULT, "1", "SIGSEGV"),
-        (SEGFAULT, "2", "SIGSEGV"),
+        pytest.param(SEGFAULT, "2", "SIGSEGV", marks=pytest.mark.full),
         ("os._exit(1)", "1", "os._exit(1)"),
         ("os._exit(0)", "2", "os._exit(0)"),
     ],
