@@ -27,7 +27,7 @@ MOST_BYTES: Final = 131_072
 # What a Python reads only when it starts: a command with other values of these is started, not forked.
 AT_START: Final = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "OPENSSL_", "SSL_", "OTEL_")
 # Heavy, and of few commands.
-NOT_LOADED: Final = ("shoal.testing", "shoal.__main__", "shoal.integrations", "shoal.fetch.browser", "shoal.pipes.")
+NOT_LOADED: Final = ("shoal.testing", "shoal.__main__", "shoal.integrations", "shoal.browser", "shoal.pipes.")
 
 
 _SERVERS: Final[list[subprocess.Popen[bytes]]] = []

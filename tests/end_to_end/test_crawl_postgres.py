@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from shoal.crawl.opening import Places, opened
 from shoal.model import Progress, WorkerBeat
-from shoal.processes.coordinator import Coordinator
-from shoal.processes.opening import Places, opened
+from shoal.run.coordinator import Coordinator
 from shoal.store.base import ItemFilter
 from shoal.testing.chaos.survey import survey
 from shoal.testing.servers.postgres_server import PostgresServer

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from shoal.insight.bounds import why_so
 from shoal.policy.politeness import allowed_interval
-from shoal.processes.lane_reasons import why_so
 from shoal.testing.sites.knee_site import KneeSite
 from shoal.testing.sites.loopback import Hit
 from shoal.testing.waiting import eventually

@@ -9,7 +9,7 @@ import pytest
 from command_line import Folder, json_of, shoal_
 from msgspec.structs import replace
 
-from shoal.cli.next_commands import program
+from shoal.cli.display.next_commands import program
 from shoal.cli.which import choose
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState

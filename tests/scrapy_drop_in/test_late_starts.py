@@ -8,8 +8,8 @@ from statistics import median
 
 from scrapy_project import Project
 
-from shoal.processes.worker import LONGEST_WAIT_SECONDS
 from shoal.testing.sites.site_process import site_process
+from shoal.worker.worker import LONGEST_WAIT_SECONDS
 
 ONE_BY_ONE = """
     async def start(self):

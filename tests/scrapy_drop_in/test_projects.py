@@ -13,7 +13,7 @@ from small_site import Answer, Page, Visitor, small_site
 SETTINGS = """
 BOT_NAME = "shop"
 SPIDER_MODULES = ["shop.spiders"]
-ADDONS = {"shoal.integrations.scrapy.Addon": 0}
+ADDONS = {"shoal.scrapy.Addon": 0}
 TELNETCONSOLE_ENABLED = False
 DOWNLOAD_DELAY = 0
 CONCURRENT_REQUESTS_PER_DOMAIN = 8
