@@ -171,13 +171,6 @@ def new_fleet(new_crawl: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis").start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture
 def rng() -> random.Random:
     """Random moments, the same in every run; a failing test prints the seed."""
     print(f"seed {SEED}")
