@@ -16,6 +16,8 @@ from shoal.processes.schedules.due_times import Timing
 from shoal.processes.schedules.schedule_config import Schedule
 from shoal.processes.schedules.schedule_state import Entry, Notes, ScheduleState
 
+pytestmark = pytest.mark.full
+
 SPIDER = """
 from shoal import Spider
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from called_here import call_shoal
 from shoal.crawl import intake_of
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
@@ -88,7 +89,9 @@ class RedisFleet:
         return self.site.url.split("/")[2]
 
     def shoal(self, *arguments: str) -> str:
-        """A command that ends well; what it prints."""
+        """A command that ends well; what it prints. A run has a process of its own, others are called in this one."""
+        if arguments[0] != "run":
+            return call_shoal(self.folder, *arguments, "--frontier", self.url).stdout
         out, err, code = ended(self.start(*arguments))
         assert code == 0, f"{arguments}: {code}\n{out}\n{err}"
         return out

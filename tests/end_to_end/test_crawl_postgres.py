@@ -25,6 +25,8 @@ from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import eventually
 
+pytestmark = pytest.mark.full
+
 PAGES = 300
 SECONDS = 120.0
 LEASE_SECONDS = 2.0

@@ -20,6 +20,8 @@ from shoal.testing.servers.programs import find_program
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 BOOKS = 6
 SLOW = 3
 SPIDER = """

@@ -79,7 +79,9 @@ class Runs:
         assert (summary["items"], summary["left"], summary["dead"]) == (PAGES, 0, 0)
 
 
-@pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, 2), (signal.SIGINT, 1)])
+@pytest.mark.parametrize(
+    ("number", "workers"), [pytest.param(signal.SIGTERM, 2, marks=pytest.mark.full), (signal.SIGINT, 1)]
+)
 def test_an_interrupted_crawl_is_resumed_to_the_end_and_no_page_is_fetched_twice(
     tmp_path: Path, site: SiteProcess, number: signal.Signals, workers: int
 ) -> None:
@@ -96,6 +98,7 @@ def test_an_interrupted_crawl_is_resumed_to_the_end_and_no_page_is_fetched_twice
     assert (len(runs.hits()), max(runs.hits().values())) == (PAGES, 1)
 
 
+@pytest.mark.full
 def test_a_crawl_interrupted_again_and_again_ends_complete(tmp_path: Path, site: SiteProcess) -> None:
     runs = Runs(tmp_path, site, rate="100/s")
     for step in (1, 2, 3):

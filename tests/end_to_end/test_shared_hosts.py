@@ -102,7 +102,11 @@ def between(hits: list[Hit], first: Hit, last: Hit) -> list[Hit]:
 
 # Fifteen seconds: 72 pages at six a second. The one proof that real workers of two crawls, of which some are killed and
 # come back, are to the host what one polite crawl is.
-@pytest.mark.parametrize("frontier", ["sqlite", "redis", "sentinels", "cluster"], indirect=True)
+@pytest.mark.parametrize(
+    "frontier",
+    ["sqlite", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("redis", "sentinels", "cluster"))],
+    indirect=True,
+)
 @pytest.mark.parametrize("graph", [PAGES], indirect=True)
 async def test_four_workers_of_two_crawls_keep_the_strictest_pace_and_share_it(
     frontier: str, graph: SiteProcess, new_pair: Callable[..., Any]
@@ -133,6 +137,7 @@ async def test_four_workers_of_two_crawls_keep_the_strictest_pace_and_share_it(
 
 
 # Three seconds: what `pace_scope = "crawl"` is for, and that the test above can fail.
+@pytest.mark.full
 @pytest.mark.parametrize("frontier", ["sqlite", "redis"], indirect=True)
 @pytest.mark.parametrize("graph", [PAGES], indirect=True)
 async def test_crawls_with_a_pace_of_their_own_are_more_to_the_host_than_one(

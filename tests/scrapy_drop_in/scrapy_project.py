@@ -12,6 +12,8 @@ from typing import Any
 
 from scrapy_versions import ScrapyVersion
 
+from called_here import call_shoal
+
 SECONDS = 120.0
 RUNSPIDER = ("-m", "scrapy", "runspider", "pages.py")
 
@@ -74,11 +76,8 @@ class Project:
 
     def shoal(self, *arguments: str) -> Any:
         """What a command of shoal says as JSON."""
-        command = [sys.executable, "-m", "shoal", *arguments, "--json"]
-        done = subprocess.run(
-            command, cwd=self.folder, env=self._environ, text=True, capture_output=True, timeout=SECONDS, check=True
-        )
-        return json.loads(done.stdout) if done.stdout.strip() else None
+        said = call_shoal(self.folder, *arguments, "--json").stdout
+        return json.loads(said) if said.strip() else None
 
     def counts(self, crawl: str = "pages-1") -> tuple[str, int, int, int]:
         """State, done, dead and left of a crawl."""
@@ -87,6 +86,5 @@ class Project:
 
     def items(self, *places: str, crawl: str = "pages-1") -> list[Any]:
         """The stored items, exported."""
-        command = [sys.executable, "-m", "shoal", "export", crawl, "-o", "out.jsonl", *places]
-        subprocess.run(command, cwd=self.folder, env=self._environ, check=True, capture_output=True, timeout=SECONDS)
+        call_shoal(self.folder, "export", crawl, "-o", "out.jsonl", *places)
         return [json.loads(line) for line in (self.folder / "out.jsonl").read_text().splitlines()]

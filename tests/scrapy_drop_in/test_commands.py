@@ -12,11 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from scrapy_project import Project
 
+from called_here import call_shoal
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import SECONDS, wait_until
+
+pytestmark = pytest.mark.full
 
 PAGES = 150
 SLOW = 4  # requests per second
@@ -61,10 +65,7 @@ class Commands:
 
     def text(self, *words: str) -> str:
         """What a command without JSON prints, where its output is no terminal."""
-        command = [sys.executable, "-m", "shoal", *words, *self._places]
-        done = subprocess.run(command, cwd=self._project.folder, text=True, capture_output=True, timeout=SECONDS)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return call_shoal(self._project.folder, *words, *self._places).stdout
 
 
 def check_pause(shoal: Commands, site: SiteProcess, processes: list[subprocess.Popen[str]]) -> None:

@@ -69,6 +69,7 @@ def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) ->
         time.sleep(0.05)
 
 
+@pytest.mark.full
 def test_what_was_taken_from_redis_but_not_put_survives_a_kill(
     project: Project, tmp_path: Path, redis: RedisServer, site: SiteProcess
 ) -> None:
@@ -99,6 +100,7 @@ def test_what_was_taken_from_redis_but_not_put_survives_a_kill(
         frontier.stop()
 
 
+@pytest.mark.full
 @every_version
 def test_urls_and_objects_are_read_and_what_is_neither_is_set_aside(
     project: Project, redis: RedisServer, site: SiteProcess
@@ -130,6 +132,7 @@ RULES = """
 """
 
 
+@pytest.mark.full
 def test_a_spider_with_rules_waits_for_more_and_for_redis_until_it_is_stopped(
     project: Project, redis: RedisServer, site: SiteProcess
 ) -> None:
@@ -155,6 +158,7 @@ def test_a_spider_with_rules_waits_for_more_and_for_redis_until_it_is_stopped(
         assert "Traceback" not in output
 
 
+@pytest.mark.full
 def test_a_spider_that_waits_for_more_ends_when_its_crawl_is_cancelled(
     project: Project, redis: RedisServer, site: SiteProcess
 ) -> None:
