@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exit_crawl import ExitCrawl
+from exit_crawl import BACKENDS, ExitCrawl
 from piped_fleet import PipedFleet
 
 from shoal import Spider
@@ -175,6 +175,12 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
     server = RedisServer(tmp_path / "redis").start()
     yield server
     server.kill()
+
+
+@pytest.fixture(params=BACKENDS)
+def frontier(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where commands keep the tasks: a file, then Redis."""
+    return str(tmp_path / "shoal.db") if request.param == "sqlite" else str(request.getfixturevalue("redis").url)
 
 
 @pytest.fixture

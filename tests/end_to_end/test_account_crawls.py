@@ -149,7 +149,6 @@ async def test_rendered_pages_are_those_of_an_account_and_bring_its_cookies_back
     assert len({item.key for item in await crawl.items()}) == PAGES
 
 
-@pytest.mark.full
 async def test_one_request_at_a_time_for_an_account(shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl) -> None:
     truth, server = shop
     truth.delay = 0.1  # four times as long as the interval of an account
@@ -170,7 +169,6 @@ async def test_a_lost_login_is_made_once_more_and_the_page_is_tried_again_for_fr
     assert len(truth.visits) == PAGES
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_a_crawl_that_is_resumed_is_still_logged_in(
     shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl
@@ -184,7 +182,6 @@ async def test_a_crawl_that_is_resumed_is_still_logged_in(
     assert truth.logins == {"anna": 1, "bert": 1}
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_an_account_that_cannot_log_in_rests_and_the_others_do_its_pages(
     shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl
@@ -200,7 +197,6 @@ async def test_an_account_that_cannot_log_in_rests_and_the_others_do_its_pages(
     assert exits["shop/anna"].rests_for > 0
 
 
-@pytest.mark.full
 async def test_a_login_that_does_not_hold_rests_its_account_instead_of_going_on_for_ever(
     shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl
 ) -> None:
@@ -221,7 +217,6 @@ async def test_a_login_that_does_not_hold_rests_its_account_instead_of_going_on_
     assert row.error == "login: logged out at once"
 
 
-@pytest.mark.full
 async def test_the_requests_of_a_login_keep_the_accounts_pace(
     shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl
 ) -> None:
@@ -231,7 +226,6 @@ async def test_the_requests_of_a_login_keep_the_accounts_pace(
     assert pace_violations(server.requests, interval=0.2, tolerance=0.1) == 0
 
 
-@pytest.mark.full
 async def test_the_reason_of_a_failed_login_is_kept_without_the_password(
     shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl
 ) -> None:
@@ -251,7 +245,6 @@ async def test_the_reason_of_a_failed_login_is_kept_without_the_password(
     assert not any(word in row.error for word in PASSWORDS.values())
 
 
-@pytest.mark.full
 async def test_an_account_keeps_to_its_proxy(
     shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl, start_proxy: Callable[..., Tinyproxy]
 ) -> None:

@@ -107,7 +107,6 @@ async def test_every_page_behind_a_wall_is_reached(exit_crawl: NewCrawl, wall: W
         assert sum(shop.walls.values()) <= 2
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("value", ["caf\xe9", "caf\xc3\xa9"], ids=["Latin-1", "UTF-8"])
 @pytest.mark.parametrize("cookies", ["worker", "fleet"])
 async def test_a_cookie_with_raw_bytes_comes_back_as_it_was(exit_crawl: NewCrawl, value: str, cookies: str) -> None:
@@ -123,7 +122,6 @@ async def test_a_cookie_with_raw_bytes_comes_back_as_it_was(exit_crawl: NewCrawl
         assert [hit.status for hit in server.requests] == [403, 200, 200]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("wall", WALLS)
 async def test_many_pages_that_are_asked_for_at_once_are_all_reached(exit_crawl: NewCrawl, wall: Wall) -> None:
     shop = Shop(wall)

@@ -40,16 +40,6 @@ async def test_a_kill_at_any_step_loses_and_doubles_nothing(new_crawl: Any, step
     await kill_at(crawl, step)
 
 
-@pytest.mark.full
-@small_graph
-@pytest.mark.parametrize("step", ["leased", "settle", "settled"])
-async def test_a_kill_at_a_step_over_redis_loses_and_doubles_nothing(
-    new_crawl: Any, redis_server: RedisServer, step: str
-) -> None:
-    redis_server.call("FLUSHALL")
-    await kill_at(await new_crawl(redis_server.url, **KILLED), step)
-
-
 @small_graph
 @pytest.mark.parametrize(
     "step", [pytest.param(step, marks=[] if step == "settle" else pytest.mark.full) for step in STEPS]
@@ -78,21 +68,6 @@ async def kill_at(crawl: Any, step: str) -> None:
         assert await asyncio.to_thread(worker.wait, 30) == -signal.SIGKILL
     await crawl.finish()
     await crawl.check(KILLED_PAGES)
-
-
-@pytest.mark.full
-async def test_kills_at_random_moments_lose_and_double_nothing(new_crawl: Any, rng: random.Random) -> None:
-    # Eight seconds: five pairs of workers are started, and each is killed while it has pages in hand.
-    crawl = await new_crawl(**{**SHORT, "rate": "100/s"})
-    for number in range(5):
-        pair = [crawl.start_worker() for _ in range(2)]
-        await crawl.wait_for_pages(40 * number + 10)
-        await asyncio.sleep(rng.uniform(0.0, 0.2))  # a moment that the seed chooses
-        for worker in pair:
-            worker.kill()
-            assert worker.wait() == -signal.SIGKILL
-    await crawl.finish()
-    await crawl.check()
 
 
 async def test_the_pace_of_a_host_holds_through_kills_and_for_all_workers(new_crawl: Any, rng: random.Random) -> None:

@@ -72,7 +72,6 @@ async def test_pages_leave_through_the_proxies_of_the_pool_in_turn(
     assert min(peers(graph_site).values()) >= PAGES // 2 - 1
 
 
-@pytest.mark.full
 async def test_a_list_of_proxies_given_on_the_command_line_is_used(
     graph_site: LoopbackServer, start_proxy: StartProxy, exit_crawl: NewCrawl
 ) -> None:
@@ -110,7 +109,6 @@ async def test_bad_exits_rest_while_good_ones_serve(
     assert max(status.requests for status in failed) <= 8
 
 
-@pytest.mark.full
 async def test_exits_that_lie_use_up_no_attempt_of_a_page(
     graph_site: LoopbackServer, start_proxy: StartProxy, exit_crawl: NewCrawl
 ) -> None:
@@ -143,7 +141,6 @@ async def test_exits_that_lie_use_up_no_attempt_of_a_page(
     }
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_a_sticky_pool_finds_the_exit_that_a_host_lets_in(start_proxy: StartProxy, exit_crawl: NewCrawl) -> None:
     def answer(request: Request) -> Reply:
@@ -158,7 +155,6 @@ async def test_a_sticky_pool_finds_the_exit_that_a_host_lets_in(start_proxy: Sta
         assert peers(server) == {"127.0.0.2": 1, "127.0.0.3": 1, "127.0.0.4": 1, "127.0.0.5": PAGES}
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 @pytest.mark.parametrize(("rate", "host_rate"), [(5, 10), (3, 100)], ids=["the host's limit", "the exit's limit"])
 async def test_the_limit_of_an_exit_and_that_of_a_host_hold_together(
@@ -175,7 +171,6 @@ async def test_the_limit_of_an_exit_and_that_of_a_host_hold_together(
     assert len(peers(graph_site)) == 3
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_with_every_exit_bad_pages_wait_and_are_then_given_up(
     graph_site: LoopbackServer, start_proxy: StartProxy, exit_crawl: NewCrawl
@@ -194,7 +189,6 @@ async def test_with_every_exit_bad_pages_wait_and_are_then_given_up(
     assert 4 <= sum(status.requests for status in (await crawl.exits()).values()) < 40
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_a_page_that_is_blocked_everywhere_does_not_shut_the_pool(
     start_proxy: StartProxy, exit_crawl: NewCrawl
@@ -210,7 +204,6 @@ async def test_a_page_that_is_blocked_everywhere_does_not_shut_the_pool(
         assert sum(status.blocked for status in (await crawl.exits()).values()) == 3
 
 
-@pytest.mark.full
 async def test_a_site_that_turns_one_exit_away_is_visited_through_the_others(
     start_proxy: StartProxy, exit_crawl: NewCrawl
 ) -> None:
@@ -226,7 +219,6 @@ async def test_a_site_that_turns_one_exit_away_is_visited_through_the_others(
         assert len(await crawl.items()) == PAGES
 
 
-@pytest.mark.full
 async def test_pages_come_through_a_gateway_under_their_own_urls(
     graph_site: LoopbackServer, exit_crawl: NewCrawl
 ) -> None:
@@ -239,7 +231,6 @@ async def test_pages_come_through_a_gateway_under_their_own_urls(
     assert {item.url for item in await crawl.items()} == {f"{home(graph_site)[:-1]}{number}" for number in range(PAGES)}
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_a_spent_budget_pauses_the_crawl_and_a_raised_one_lets_it_go_on(
     graph_site: LoopbackServer, exit_crawl: NewCrawl
@@ -255,7 +246,6 @@ async def test_a_spent_budget_pauses_the_crawl_and_a_raised_one_lets_it_go_on(
     assert pages_of(graph_site.requests) == ALL_ONCE
 
 
-@pytest.mark.full
 async def test_chains_of_pages_run_side_by_side_one_step_at_a_time(
     start_proxy: StartProxy, exit_crawl: NewCrawl
 ) -> None:
@@ -296,7 +286,6 @@ async def test_what_cannot_work_is_said_before_anything_begins(exit_crawl: NewCr
         assert await frontier.crawls() == []
 
 
-@pytest.mark.full
 async def test_a_worker_without_the_exit_it_was_lent_says_so_and_hands_the_page_back(
     graph_site: LoopbackServer, start_proxy: StartProxy, exit_crawl: NewCrawl
 ) -> None:

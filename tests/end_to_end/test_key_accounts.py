@@ -13,7 +13,6 @@ from crawl_commands import Commands, ended
 from exit_crawl import site
 
 from shoal.archive import open_archive
-from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply
 
 PAGES = 16
@@ -77,16 +76,6 @@ async def api() -> AsyncIterator[tuple[Api, LoopbackServer]]:
     async with site(api.answer) as server, site(api.answer_elsewhere) as other:
         api.other = f"http://127.0.0.1:{other.port}"
         yield api, server
-
-
-@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.full)])
-def frontier(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield str(tmp_path / "crawl" / "shoal.db")
-        return
-    server = RedisServer(tmp_path / "redis").start()
-    yield server.url
-    server.kill()
 
 
 @pytest.fixture

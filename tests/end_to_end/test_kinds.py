@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from crawl_commands import Commands, ended
 
-from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.loopback import busiest_window
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import eventually
@@ -60,16 +59,6 @@ class Graph(Spider):
 def site(tmp_path: Path) -> Iterator[SiteProcess]:
     with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
         yield site
-
-
-@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.full)])
-def frontier(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield str(tmp_path / "shoal.db")
-        return
-    server = RedisServer(tmp_path / "redis").start()
-    yield server.url
-    server.kill()
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from shoal.fetch.own_addresses import has_address
 from shoal.settings import EXITS_VARIABLE
 from shoal.testing.servers.programs import find_program
 from shoal.testing.servers.proxy_servers import Tinyproxy
-from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.loopback import Hit, Reply, Request, reply
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import eventually
@@ -56,16 +55,6 @@ class Graph(Spider):
 def site(tmp_path: Path) -> Iterator[SiteProcess]:
     with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
         yield site
-
-
-@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.full)])
-def frontier(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield str(tmp_path / "shoal.db")
-        return
-    server = RedisServer(tmp_path / "redis").start()
-    yield server.url
-    server.kill()
 
 
 @pytest.fixture

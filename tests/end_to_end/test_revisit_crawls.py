@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from crawl_commands import Commands, ended
 
-from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.loopback import busiest_window
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import eventually
@@ -42,19 +41,12 @@ def site(tmp_path: Path) -> Iterator[SiteProcess]:
         yield site
 
 
-@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.full)])
-def commands(request: pytest.FixtureRequest, tmp_path: Path, site: SiteProcess) -> Iterator[Commands]:
+@pytest.fixture
+def commands(frontier: str, tmp_path: Path, site: SiteProcess) -> Iterator[Commands]:
     folder = tmp_path / "crawl"
     folder.mkdir()
     (folder / "graph.py").write_text(SPIDER.format(url=site.urls[0], mark=""))
-    with contextlib.ExitStack() as stack:
-        frontier = str(tmp_path / "shoal.db")
-        if request.param == "redis":
-            server = RedisServer(tmp_path / "redis").start()
-            stack.callback(server.kill)
-            frontier = server.url
-        commands = Commands(folder, frontier)
-        stack.callback(commands.close)
+    with contextlib.closing(Commands(folder, frontier)) as commands:
         yield commands
 
 
