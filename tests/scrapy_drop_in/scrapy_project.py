@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from scrapy_versions import ScrapyVersion
 
 from called_here import call_shoal
+from shoal.testing.sites.site_process import SiteProcess
 
 SECONDS = 120.0
 RUNSPIDER = ("-m", "scrapy", "runspider", "pages.py")
@@ -39,6 +41,11 @@ GRAPH = """
         yield {"key": response.css("h1::text").get(), "url": response.url}
         yield from response.follow_all(css="a", callback=self.parse)
 """
+
+
+def fetched(site: SiteProcess) -> Counter[str]:
+    """How often the site was asked for each page."""
+    return Counter(hit.path for hit in site.hits() if hit.path != "/robots.txt")
 
 
 class Project:

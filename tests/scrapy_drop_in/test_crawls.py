@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from scrapy_project import GRAPH, HEAD, SECONDS, Project
+from scrapy_project import GRAPH, HEAD, SECONDS, Project, fetched
 from scrapy_versions import every_version_on_every_reactor, every_version_then_every_reactor
 
 from shoal.testing.servers.redis_server import RedisServer
@@ -24,7 +24,7 @@ def test_a_spider_that_is_not_changed_crawls_a_site_once(project: Project, tmp_p
     with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
         project.write(site.url)
         output = project.run()
-        hits = Counter(hit.path for hit in site.hits() if hit.path != "/robots.txt")
+        hits = fetched(site)
         assert len(hits) == PAGES
         assert set(hits.values()) == {1}
         assert sorted(int(item["key"]) for item in project.items()) == list(range(PAGES))
@@ -55,11 +55,11 @@ def test_two_processes_share_a_crawl_on_redis(project: Project, tmp_path: Path, 
         both = [project.start("-s", "DOWNLOAD_DELAY=0.02") for _ in range(2)]
         outputs = [process.communicate(timeout=SECONDS)[0] for process in both]
         assert [process.returncode for process in both] == [0, 0], outputs
-        hits = Counter(hit.path for hit in site.hits() if hit.path != "/robots.txt")
+        hits = fetched(site)
         assert (len(hits), set(hits.values())) == (80, {1})
-        fetched = [int((re.search(r"'scheduler/dequeued/shoal': (\d+)", output) or [0, 0])[1]) for output in outputs]
-        assert sum(fetched) == 80
-        assert min(fetched) > 0
+        shares = [int((re.search(r"'scheduler/dequeued/shoal': (\d+)", output) or [0, 0])[1]) for output in outputs]
+        assert sum(shares) == 80
+        assert min(shares) > 0
         times = sorted(hit.time for hit in site.hits() if hit.path != "/robots.txt")
         assert times[-1] - times[0] > 0.9 * 79 * 0.02
 
@@ -178,7 +178,7 @@ def test_a_process_that_is_asked_to_stop_hands_its_requests_back(project: Projec
         assert project.shoal("status", "pages-1")["progress"]["leased"] == 0
         project.run("-s", "SHOAL_RATE=unlimited")
         assert project.counts() == ("finished", 80, 0, 0)
-        assert set(Counter(hit.path for hit in site.hits() if hit.path != "/robots.txt").values()) == {1}
+        assert set(fetched(site).values()) == {1}
 
 
 @pytest.mark.full

@@ -6,13 +6,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from scrapy_project import Project
+from scrapy_project import Project, fetched
 from scrapy_versions import OLDER, ScrapyVersion
 
 from shoal.testing.servers.redis_server import RedisServer
@@ -41,10 +40,6 @@ RUNS = [
     pytest.param(ScrapyVersion(), ON_REDIS, marks=pytest.mark.full),
     *(pytest.param(ScrapyVersion(version), Plan(120, (40,)), marks=pytest.mark.full) for version in OLDER),
 ]
-
-
-def fetched(site: SiteProcess) -> Counter[str]:
-    return Counter(hit.path for hit in site.hits() if hit.path != "/robots.txt")
 
 
 def wait_for(site: SiteProcess, number: int, *processes: subprocess.Popen[str]) -> None:
