@@ -17,8 +17,8 @@ import msgspec
 from bench.crawlers import HERE, fresh_folder
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
-from shoal.processes.advice import Advice, advise
-from shoal.processes.crawl_survey import Survey, surveyed
+from shoal.insight.advice import Advice, advise
+from shoal.insight.survey import Survey, surveyed
 from shoal.store.postgres.store import PostgresStore
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.servers.proxy_servers import Tinyproxy

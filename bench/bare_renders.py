@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from playwright.async_api import Browser, async_playwright
 
-from shoal.fetch.browser.installed import check_browser
-from shoal.settings import Settings
+from shoal.browser.installed import check_browser
+from shoal.settings.table import Settings
 
 
 async def render_all(url: str, pages: int, at_once: int) -> None:

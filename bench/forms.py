@@ -22,13 +22,13 @@ from shoal.fetch.base import Fetch, Response
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
-from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.robots import LaneRules
 from shoal.model import Crawl, Done, LaneUpdate, Lease, Task
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import passages_for, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls import UrlRules, lane_of
+from shoal.urls.canonical import UrlRules, lane_of
 
 SITE = "http://127.0.0.1:8000"
 ROBOTS = b"user-agent:*\ndisallow:/admin/\ndisallow:/cart\ndisallow:/*?sort=\nallow:/cart/help\ndisallow:/search\n"

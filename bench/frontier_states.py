@@ -17,7 +17,7 @@ from bench.crawlers import WORK, fresh_folder
 from bench.frontier_subject import LANES, PUTS, Subject
 from bench.progress import telling
 from bench.redis_server import redis_server
-from shoal.frontier.redis.layout import LAYOUT_VERSION
+from shoal.frontier.redis.scripts import LAYOUT_VERSION
 from shoal.sqlite_file import VERSIONS
 
 STATES = WORK / "frontier-states"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shoal.fetch.base import Fetch, Response
 from shoal.fetch.http import HttpFetcher
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import lease_for, passages_for
 from shoal.testing.sites.loopback import LoopbackServer, reply
 

@@ -15,11 +15,11 @@ from bench.crawlers import HERE, fresh_folder
 from bench.grounds import Ground
 from bench.measure import run_measured
 from bench.own_crawls import README_FORM, check_file
-from shoal.crawl import intake_of, settings_of
-from shoal.processes.beginning import begin
-from shoal.processes.opening import frontier_at
-from shoal.processes.sources import feed, requests_of
-from shoal.spider_file import load_spider
+from shoal.crawl.beginning import begin
+from shoal.crawl.opening import frontier_at
+from shoal.crawl.sources import feed, requests_of
+from shoal.run import intake_of, settings_of
+from shoal.spider.loading import load_spider
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.waiting import wait_until
 

@@ -24,11 +24,11 @@ import msgspec
 from bench.crawlers import HERE, fresh_folder
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
+from shoal.insight.survey import Survey, surveyed
 from shoal.model import Crawl, WorkerBeat
-from shoal.processes.crawl_survey import Survey, surveyed
-from shoal.processes.crew import Member
 from shoal.testing.sites.site_process import site_process
 from shoal.testing.waiting import eventually
+from shoal.worker.workers import Member
 
 PAGES: Final = 1_600
 RATE: Final = "25/s"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.crawlers import HERE, fresh_folder
-from shoal.fetch.browser.processes_below import processes_below
+from shoal.browser.chromium import processes_below
 
 SAMPLE_SECONDS = 0.5
 LINKS = 32

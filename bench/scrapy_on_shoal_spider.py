@@ -8,5 +8,5 @@ from scrapy_spider import BenchSpider
 class OnShoal(BenchSpider):
     custom_settings: ClassVar = {
         **BenchSpider.custom_settings,
-        "ADDONS": {"shoal.integrations.scrapy.Addon": 0},
+        "ADDONS": {"shoal.scrapy.Addon": 0},
     }

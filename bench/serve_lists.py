@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shoal import Spider
+from shoal.crawl.record import Origin, describe_crawl
 from shoal.frontier import open_frontier
 from shoal.model import Task
-from shoal.processes.crawl_record import Origin, describe_crawl
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 CRAWLS, HOSTS, LETTERS = 50, 100_000, 10_000
 CRAWL = f"shop-{CRAWLS}"

@@ -13,7 +13,7 @@ import msgspec
 import shoal
 from markdown_page import page, table
 from shoal import errors
-from shoal.settings import FIELDS
+from shoal.settings.table import FIELDS
 
 # Groups and the names in them; any further exported class is something that spiders are given.
 WRITTEN = ("Spider", "Request", "Item")

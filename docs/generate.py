@@ -23,13 +23,13 @@ from metrics_page import metrics_page
 from shoal.cli.main import COMMANDS, shoal
 from shoal.exits.refusals import FAILURES, REFUSALS
 from shoal.fetch.base import REDIRECTS, FaultKind
-from shoal.policy import pace_search, politeness
+from shoal.policy import pace, politeness
 from shoal.policy.retries import FAULTS, RETRIED_STATUSES, Verdict
-from shoal.serve.openapi import document
-from shoal.serve.operation_table import OPERATIONS
-from shoal.settings import FIELDS
-from shoal.urls import REASONS
-from shoal.variables import VARIABLES
+from shoal.serve.api.openapi import document
+from shoal.serve.api.table import OPERATIONS
+from shoal.settings.table import FIELDS
+from shoal.settings.variables import VARIABLES
+from shoal.urls.canonical import REASONS
 
 FOLDER = Path(__file__).resolve().parent / "reference"
 WIDTH = 100
@@ -208,7 +208,7 @@ def _outcomes() -> list[tuple[str, str]]:
 
 
 def _searched_paces() -> list[tuple[str, str]]:
-    search = pace_search
+    search = pace
     holds = f"{search.FIRST_HOLD:g} s, {search.LONGER:g} times as long each time, at most {search.LONGEST_HOLD:g} s"
     return [
         (

@@ -18,13 +18,13 @@ from typing import Any
 
 from bench.guard.still_loop import StillLoop
 from shoal import Item, Page, Request, Spider
-from shoal.crawl import intake_of, settings_of, worker_for
+from shoal.crawl.beginning import begin
+from shoal.crawl.feeder import Feeder
 from shoal.fetch.base import Fetch, Response
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.processes.beginning import begin
-from shoal.processes.feeder import Feeder
-from shoal.processes.memory import collect_rarely, keep_freed_memory
+from shoal.run import intake_of, settings_of, worker_for
 from shoal.store.sqlite.store import SqliteStore
+from shoal.worker.retirement import collect_rarely, keep_freed_memory
 
 ROBOTS = b"User-agent: *\nDisallow: /private/\nDisallow: /*.pdf$\nCrawl-delay: 0\n"
 HEADERS = {"content-type": "text/html; charset=utf-8", "server": "nginx", "connection": "keep-alive"}

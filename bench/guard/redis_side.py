@@ -6,7 +6,7 @@ import asyncio
 
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.model import Crawl, Done, Task
-from shoal.urls import key_of, lane_of
+from shoal.urls.canonical import key_of, lane_of
 
 LINKS = 32
 BATCH = 20

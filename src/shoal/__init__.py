@@ -1,11 +1,11 @@
 """shoal: distributed web scraping. Everything that a spider file imports is here."""
 
-from shoal.element import Element
 from shoal.errors import ShoalError, UsageError
 from shoal.model import Render
-from shoal.page import Page, TurnedAway
-from shoal.session import FetchFailed, Session
-from shoal.spider import Item, Pages, Request, Sitemap, Spider, Stdin, StopCrawl, UrlFile, handler
+from shoal.spider.element import Element
+from shoal.spider.page import Page, TurnedAway
+from shoal.spider.session import FetchFailed, Session
+from shoal.spider.spider import Item, Pages, Request, Sitemap, Spider, Stdin, StopCrawl, UrlFile, handler
 from shoal.version import __version__
 
 __all__ = [

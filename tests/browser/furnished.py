@@ -8,11 +8,10 @@ from typing import Any
 
 from stage import Stage
 
+from shoal.duties.schedules.config import Schedule, Timing
+from shoal.duties.schedules.orders import Entry, Notes, RunState, ScheduleState
 from shoal.frontier.base import Frontier
 from shoal.model import CrawlState, Point
-from shoal.processes.schedules.due_times import Timing
-from shoal.processes.schedules.schedule_config import Schedule
-from shoal.processes.schedules.schedule_state import Entry, Notes, RunState, ScheduleState
 from shoal.testing.clock import FakeClock
 
 CRAWL = "shop-2"

@@ -21,17 +21,17 @@ from msgspec.structs import replace
 from shoal import Spider
 from shoal.archive import open_archive
 from shoal.archive.base import Capture, RawPage
+from shoal.crawl.record import Origin, describe_crawl
+from shoal.duties.schedules.orders import Notes
+from shoal.duties.schedules.scheduler import DUTY
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import VIA, Crawl, CrawlState, Dead, Done, ExitUse, Pool, Retry, Task, WorkerBeat
-from shoal.processes.crawl_record import Origin, describe_crawl
-from shoal.processes.schedules.schedule_state import Notes
-from shoal.processes.schedules.timekeeper import DUTY
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store import open_store
 from shoal.store.base import FetchRow, ItemRow
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 T = TypeVar("T")
 

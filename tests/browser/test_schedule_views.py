@@ -12,9 +12,8 @@ from playwright.sync_api import Locator, Page, expect
 from stage import Stage
 from test_hostile_text import MARKUP, QUOTES, SCRIPT_LINK, check
 
-from shoal.processes.schedules.due_times import Timing
-from shoal.processes.schedules.schedule_config import Schedule
-from shoal.processes.schedules.schedule_state import Entry, Notes, ScheduleState
+from shoal.duties.schedules.config import Schedule, Timing
+from shoal.duties.schedules.orders import Entry, Notes, ScheduleState
 
 pytestmark = pytest.mark.full
 

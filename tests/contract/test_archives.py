@@ -18,12 +18,12 @@ import zstandard
 
 from shoal.archive import open_archive
 from shoal.archive.base import Archive
-from shoal.archive.places import find_place
+from shoal.archive.urls import find_place
 from shoal.errors import ServerUnreachable, StorageError, UsageError
-from shoal.processes.outages import until_reachable
 from shoal.testing.archive_contract import LARGE, ArchiveContract, Reopen, everything, raw_page
 from shoal.testing.servers.object_server import Gate, MotoServer
 from shoal.testing.store_contract import files_no_larger_than
+from shoal.worker.outages import until_reachable
 
 
 def start_writer(url: str) -> subprocess.Popen[str]:

@@ -12,13 +12,13 @@ import pytest
 import rule_cases
 from rule_cases import NOW
 
-from shoal.frontier.rules import exits, fairness, hosts, keys, lanes, tasks
+from shoal.frontier.rules import exits, hosts, keys, lanes, tasks
 from shoal.frontier.rules.crawl_time import is_noted, ran_since, reckon, was_away
 from shoal.frontier.rules.exits import Parking, Quarantine
 from shoal.frontier.rules.hosts import Limits, OtherLane
 from shoal.frontier.rules.lanes import Pace, bring_back, possible_start
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.frontier.sqlite.roster import Roster
+from shoal.frontier.sqlite.pools import Roster
 from shoal.model import Crawl, ExitUse, LaneUpdate, Pool
 from shoal.testing.clock import FakeClock
 
@@ -260,7 +260,7 @@ def test_keys_are_known_through_their_generation_and_the_next_two(generation: in
 @pytest.mark.parametrize(("given", "expected"), rule_cases.SHARES)
 def test_lanes_share_a_call_equally(given: Any, expected: Any) -> None:
     rooms, limit = given
-    assert tuple(fairness.share_out(rooms, limit)) == expected
+    assert tuple(lanes.share_out(rooms, limit)) == expected
 
 
 @pytest.mark.parametrize(("given", "expected"), rule_cases.RECKON)

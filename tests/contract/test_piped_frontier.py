@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from shoal.frontier.base import Frontier
-from shoal.frontier.piped.messages import REQUESTS
-from shoal.frontier.piped.piped_frontier import PipedFrontier
-from shoal.frontier.piped.verbs import ALL_VERBS
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.pipes import open_pipe
-from shoal.processes.pump import Pump
+from shoal.pipes.frontier import ALL_VERBS, PipedFrontier
+from shoal.pipes.messages import REQUESTS
+from shoal.pipes.pump import Pump
 from shoal.testing.contract.frontier.case import FrontierCase
 from shoal.testing.contract.frontier.kind_promises import KindPromises
 from shoal.testing.contract.frontier.lease_promises import LeasePromises

@@ -13,11 +13,11 @@ from shoal.errors import ServerUnreachable, UsageError
 from shoal.pipes import open_pipe
 from shoal.pipes.base import Pipe
 from shoal.pipes.rabbitmq import PREFETCH
-from shoal.processes.outages import until_reachable
 from shoal.testing.pipe_contract import QUEUE, SECONDS, PipeContract, bodies, receive
 from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.waiting import eventually
+from shoal.worker.outages import until_reachable
 
 
 class TestRabbitPipe(PipeContract):

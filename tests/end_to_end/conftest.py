@@ -18,12 +18,12 @@ from piped_fleet import PipedFleet
 
 from shoal import Spider
 from shoal.archive import open_archive
-from shoal.crawl import intake_of, settings_of
+from shoal.crawl.beginning import begin
+from shoal.crawl.opening import Places, opened
+from shoal.crawl.sources import feed, requests_of
 from shoal.model import Progress
-from shoal.processes.beginning import begin
-from shoal.processes.opening import Places, opened
-from shoal.processes.sources import feed, requests_of
-from shoal.spider_file import load_spider
+from shoal.run import intake_of, settings_of
+from shoal.spider.loading import load_spider
 from shoal.testing.chaos.survey import survey
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess, site_process

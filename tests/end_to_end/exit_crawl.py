@@ -15,13 +15,13 @@ import msgspec
 import pytest
 
 from shoal import Spider
-from shoal.crawl import intake_of, settings_of, worker_for
+from shoal.crawl.beginning import begin
+from shoal.crawl.opening import Places, opened
 from shoal.frontier.base import Frontier
+from shoal.insight.stats import Snapshot
 from shoal.model import Crawl, DeadFilter, ExitStatus, Progress
-from shoal.processes.beginning import begin
-from shoal.processes.coordinator import Coordinator
-from shoal.processes.opening import Places, opened
-from shoal.processes.stats import Snapshot
+from shoal.run import intake_of, settings_of, worker_for
+from shoal.run.coordinator import Coordinator
 from shoal.store.base import Store, StoredItem
 from shoal.testing.sites.loopback import Hit, LoopbackServer, Reply, Request, busiest_window, reply
 from shoal.testing.waiting import eventually

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
+from shoal.crawl.opening import Places, opened
+from shoal.insight.fate import Fate, fate_of
 from shoal.model import DeadFilter, Progress
-from shoal.processes.opening import Places, opened
-from shoal.processes.url_fate import Fate, fate_of
 from shoal.store.base import ItemFilter
 from shoal.testing.fakes import store_for_all
 from shoal.testing.sites.hostile import HostileSite

@@ -19,7 +19,7 @@ from shoal.testing.waiting import wait_for_line
 SECONDS = 120.0
 SERVES, STANDS_BY = "workers are served at", "this one stands by"
 # Read by every Python process that begins with it on its path: what a later release would have.
-NEWER = "import shoal.frontier.piped.messages as messages\nmessages.VERSION += 1\n"
+NEWER = "import shoal.pipes.messages as messages\nmessages.VERSION += 1\n"
 
 
 @dataclass

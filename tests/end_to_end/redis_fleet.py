@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from called_here import call_shoal
+from shoal.crawl.opening import Places, opened
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Progress, WorkerBeat
-from shoal.processes.opening import Places, opened
 from shoal.testing.chaos.survey import survey
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess, site_process

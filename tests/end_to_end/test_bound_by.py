@@ -10,9 +10,9 @@ from exit_crawl import ExitCrawl, busiest_by_peer, graph, site
 
 from shoal import Item, Spider
 from shoal.frontier.base import Frontier
+from shoal.insight.stats import Snapshot
 from shoal.model import LaneUpdate
 from shoal.policy.politeness import lent_interval
-from shoal.processes.stats import Snapshot
 from shoal.testing.servers.programs import free_port
 from shoal.testing.servers.proxy_servers import Tinyproxy
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, busiest_window, reply

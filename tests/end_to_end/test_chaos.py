@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal.crawl import intake_of, worker_for
+from shoal.crawl.beginning import begin
+from shoal.crawl.opening import Places, opened
+from shoal.crawl.sources import feed, requests_of
 from shoal.model import Crawl, Dead, Done, Lease, LeaseBatch, Progress, Result, SettleReport
-from shoal.processes.beginning import begin
-from shoal.processes.opening import Places, opened
-from shoal.processes.sources import feed, requests_of
+from shoal.run import intake_of, worker_for
 from shoal.store.base import FetchRow, ItemRow
 from shoal.testing.chaos.diary import Diary
 from shoal.testing.chaos.graph_spider import Graph
@@ -25,7 +25,7 @@ from shoal.testing.chaos.straggler import Straggler
 from shoal.testing.chaos.survey import Survey, survey
 from shoal.testing.sites.site import GraphSite
 from shoal.testing.waiting import eventually
-from shoal.urls import lane_of
+from shoal.urls.canonical import lane_of
 
 PAGES = 60
 SECONDS = 120.0

@@ -17,7 +17,7 @@ from redis_fleet import SECONDS, RedisFleet, ended
 from called_here import call_shoal
 from shoal.frontier import open_frontier
 from shoal.model import Progress, WorkerBeat
-from shoal.processes.coordinator import Coordinator
+from shoal.run.coordinator import Coordinator
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.sites.site_process import site_process
 from shoal.testing.waiting import wait_until

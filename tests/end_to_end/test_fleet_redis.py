@@ -13,11 +13,11 @@ import pytest
 from redis_fleet import RedisFleet, ended, keys_of
 
 from shoal.model import CrawlState
-from shoal.processes.outages import WAITING
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.loopback import Hit, busiest_window
 from shoal.testing.sites.site_process import site_process
 from shoal.testing.waiting import wait_until
+from shoal.worker.outages import WAITING
 
 PAGES = 300
 SECRET = "s3cr3t"

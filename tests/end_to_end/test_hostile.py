@@ -17,14 +17,14 @@ import pytest
 from hostile_crawl import LIMITS, MIB, Outcome, crawl_beside_a_good_host, name_of
 
 from shoal import Item, Page, Spider
-from shoal.crawl import intake_of, settings_of, worker_for
+from shoal.crawl.beginning import begin
+from shoal.crawl.opening import Places, opened
+from shoal.crawl.sources import feed, requests_of
 from shoal.model import DeadFilter, Progress
-from shoal.processes.beginning import begin
-from shoal.processes.memory import resident_bytes
-from shoal.processes.opening import Places, opened
-from shoal.processes.sources import feed, requests_of
+from shoal.run import intake_of, settings_of, worker_for
 from shoal.store.base import ItemFilter
 from shoal.testing.sites.hostile import BEHAVIOURS, page_of
+from shoal.worker.retirement import resident_bytes
 
 SECONDS = 120.0
 # A worker with the pages of 64 slots in hand, none of them larger than 4 MiB, weighs no more than this.

@@ -13,21 +13,21 @@ import pytest
 from hostile_crawl import GOOD, LIMITS, NASTY
 
 from shoal import Item, Page, Spider
-from shoal.crawl import intake_of, settings_of, worker_for
+from shoal.crawl.beginning import begin
+from shoal.crawl.opening import Places, opened
+from shoal.crawl.sources import feed, requests_of
 from shoal.frontier.base import Frontier
-from shoal.journey.lane_rules import LONGEST_CRAWL_DELAY
+from shoal.insight.fate import fate_of
+from shoal.journey.robots import LONGEST_CRAWL_DELAY
 from shoal.model import Crawl, LaneUpdate, TaskState
 from shoal.policy.politeness import lent_interval
-from shoal.processes.beginning import begin
-from shoal.processes.opening import Places, opened
-from shoal.processes.sources import feed, requests_of
-from shoal.processes.url_fate import fate_of
+from shoal.run import intake_of, settings_of, worker_for
 from shoal.store.base import ItemFilter, Store
 from shoal.testing.fakes import store_for_all
 from shoal.testing.sites.hostile import HostileSite, answer
 from shoal.testing.sites.site import CatalogueSite
 from shoal.testing.waiting import eventually
-from shoal.urls import lane_of
+from shoal.urls.canonical import lane_of
 
 pytestmark = pytest.mark.full
 

@@ -15,8 +15,8 @@ from exit_crawl import ExitCrawl, graph, pages_of
 from exit_crawl import site as loopback_site
 
 from shoal import Item, Spider
-from shoal.fetch.own_addresses import has_address
-from shoal.settings import EXITS_VARIABLE
+from shoal.fetch.addresses import has_address
+from shoal.settings.table import EXITS_VARIABLE
 from shoal.testing.servers.programs import find_program
 from shoal.testing.servers.proxy_servers import Tinyproxy
 from shoal.testing.sites.loopback import Hit, Reply, Request, reply

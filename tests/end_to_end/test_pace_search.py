@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from shoal.insight.bounds import why_so
 from shoal.policy.politeness import allowed_interval
-from shoal.processes.lane_reasons import why_so
 from shoal.testing.sites.knee_site import KneeSite
 from shoal.testing.sites.loopback import Hit
 from shoal.testing.waiting import eventually

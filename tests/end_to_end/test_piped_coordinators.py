@@ -11,7 +11,7 @@ import pytest
 from piped_fleet import SERVES, STANDS_BY, PipedFleet, check_pace, ended, fetches, kill
 
 from shoal.model import CrawlState, Progress
-from shoal.processes.pump import DUTY_SECONDS, LOOKS_PER_DUTY
+from shoal.pipes.pump import DUTY_SECONDS, LOOKS_PER_DUTY
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.waiting import eventually, wait_for_line

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 from piped_fleet import PipedFleet, check_pace, ended, fetches
 
-from shoal.crawl import intake_of
 from shoal.frontier.base import Frontier
 from shoal.model import Progress, TaskState
+from shoal.run import intake_of
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.waiting import eventually
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from piped_fleet import SERVES, PipedFleet, ended
 
-from shoal.frontier.piped.messages import REQUESTS
 from shoal.pipes import open_pipe
+from shoal.pipes.messages import REQUESTS
 from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.waiting import wait_until

@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from shoal import Item, Page, Spider
-from shoal.crawl import intake_of, settings_of
+from shoal.crawl.beginning import begin
+from shoal.crawl.opening import Places, opened
+from shoal.crawl.record import record_of
+from shoal.crawl.sources import feed, requests_of
 from shoal.fetch.http import HttpFetcher
 from shoal.fetch.routes import ROUTE_SECONDS
 from shoal.journey.handlers import Handlers
 from shoal.journey.journey import Journey
-from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.robots import LaneRules
 from shoal.model import DeadFilter
-from shoal.processes.beginning import begin
-from shoal.processes.crawl_record import record_of
-from shoal.processes.opening import Places, opened
-from shoal.processes.sources import feed, requests_of
-from shoal.processes.worker import Worker
-from shoal.processes.worker_parts import WorkerParts
+from shoal.run import intake_of, settings_of
 from shoal.store.base import ItemFilter
 from shoal.testing.fakes import passages_for
 from shoal.testing.sites.hostile import HostileSite, answer
+from shoal.worker.parts import WorkerParts
+from shoal.worker.worker import Worker
 
 OUTSIDE, INSIDE = "127.0.1.9", "127.0.0.1"
 PORT_TRIES = 20

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from shoal.fetch.browser.processes_below import processes_below
+from shoal.browser.chromium import processes_below
 from shoal.testing.servers.programs import find_program
 from shoal.testing.waiting import wait_until
 

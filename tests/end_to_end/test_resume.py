@@ -23,8 +23,8 @@ SECONDS = 120.0
 # A full disk is not waited for for ever, but longer than a test should take.
 LIMITED = """
 import resource, runpy, sys
-import shoal.processes.outages
-shoal.processes.outages.STORAGE_PATIENCE_SECONDS = 0.5
+import shoal.worker.outages
+shoal.worker.outages.STORAGE_PATIENCE_SECONDS = 0.5
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 sys.argv = ["shoal", *sys.argv[2:]]
 runpy.run_module("shoal", run_name="__main__")

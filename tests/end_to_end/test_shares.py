@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from redis_fleet import RedisFleet, ended
 
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import site_process
-from shoal.urls import lane_of
+from shoal.urls.canonical import lane_of
 
 pytestmark = pytest.mark.full
 

@@ -11,16 +11,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shoal.cli.worker_inboxes import WorkerInboxes
-from shoal.cli.worker_process import WorkerJob
-from shoal.crawl import intake_of
+from shoal.cli.process.worker_inboxes import WorkerInboxes
+from shoal.cli.process.worker_process import WorkerJob
+from shoal.crawl.code import NO_CODE
+from shoal.crawl.folder_inbox import FolderInbox
+from shoal.crawl.inbox import Listener
+from shoal.crawl.opening import Places, shared_results
 from shoal.frontier import open_frontier
 from shoal.frontier.redis.inbox import RedisInbox
-from shoal.processes.folder_inbox import FolderInbox
-from shoal.processes.listener import Listener
-from shoal.processes.opening import Places, shared_results
-from shoal.processes.spider_code import NO_CODE
-from shoal.spider import Spider
+from shoal.run import intake_of
+from shoal.spider.spider import Spider
 from shoal.testing.killing import Trap
 
 TAKER_SECONDS = 0.3

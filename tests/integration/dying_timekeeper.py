@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from shoal.crawl.opening import Places
+from shoal.duties.schedules.config import LONGEST_SECONDS, Schedule, load_schedules
+from shoal.duties.schedules.scheduler import StartedRun, Timekeeper
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Duty
-from shoal.processes.opening import Places
-from shoal.processes.schedules.schedule_config import LONGEST_SECONDS, Schedule, load_schedules
-from shoal.processes.schedules.timekeeper import StartedRun, Timekeeper
 from shoal.serve.starting import Spiders
 from shoal.testing.killing import die
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from shoal.frontier.base import Frontier
-from shoal.frontier.piped.messages import REQUESTS, VERSION, Call, Envelope, encoded, packed
-from shoal.frontier.piped.piped_frontier import PipedFrontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl
 from shoal.pipes import open_pipe
 from shoal.pipes.base import UNREADABLE, Pipe
-from shoal.processes.pump import Pump
+from shoal.pipes.frontier import PipedFrontier
+from shoal.pipes.messages import REQUESTS, VERSION, Call, Envelope, encoded, packed
+from shoal.pipes.pump import Pump
 from shoal.testing.contract.frontier.case import CRAWL, make_task
 from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.rabbitmq_server import RabbitServer

@@ -9,9 +9,9 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.shards import prefix_of
 from shoal.model import Crawl, Lease, Progress
-from shoal.processes.outages import until_reachable
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.waiting import eventually
+from shoal.worker.outages import until_reachable
 
 CRAWL = "books"
 PREFIX = prefix_of(CRAWL)

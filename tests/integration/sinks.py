@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.sink.base import Message
+from shoal.sinks.base import Message
 
 
 def message(number: int, *, version: int = 1, **fields: Any) -> Message:

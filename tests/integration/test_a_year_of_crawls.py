@@ -12,20 +12,20 @@ from typing import NamedTuple, Protocol
 import msgspec
 import pytest
 
+from shoal.crawl.folder_inbox import FolderInbox
+from shoal.crawl.inbox import Inbox, NoInbox
+from shoal.crawl.known_pages import earlier_crawls, learn_earlier
+from shoal.crawl.record import CrawlRecord
+from shoal.duties.clearing import Clearing
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.key_forms import KEY_RULES
 from shoal.model import Crawl, CrawlState, Done, Point, WorkerBeat
-from shoal.processes.clearing import Clearing
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.earlier_pages import earlier_crawls, learn_earlier
-from shoal.processes.folder_inbox import FolderInbox
-from shoal.processes.listener import Inbox, NoInbox
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
+from shoal.urls.canonical import KEY_RULES
 
 DAY = 86_400.0
 PAGES = 40

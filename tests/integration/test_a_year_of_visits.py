@@ -15,9 +15,8 @@ import pytest
 from shoal.frontier.base import Frontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.journey.results import Finished
-from shoal.journey.revisits import Revisits
+from shoal.journey.revisits import RevisitRule, Revisits
 from shoal.model import Crawl, Done, Lease, LeaseBatch, Visit
-from shoal.policy.revisit_times import RevisitRule
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.model.memory_frontier import MemoryFrontier

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from mail_receiver import mail_receiver
 
-from shoal.processes.alerts.alert_config import Target
-from shoal.processes.alerts.alert_state import Message
-from shoal.processes.alerts.senders import NotSent, send
+from shoal.duties.alerts.config import Target
+from shoal.duties.alerts.senders import NotSent, send
+from shoal.duties.alerts.state import Message
 from shoal.testing.servers.http_receiver import http_receiver
 
 TEXT = "books-1: 2 workers lost; $(touch pwned) `id` <!channel> & 'x'"

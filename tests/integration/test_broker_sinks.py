@@ -16,9 +16,9 @@ import pytest
 from sinks import check_delivery, message
 
 from shoal.errors import ServerUnreachable, UsageError
-from shoal.sink import open_sink
-from shoal.sink.base import Sink
-from shoal.sink.sink_urls import parse_sink
+from shoal.sinks import open_sink
+from shoal.sinks.base import Sink
+from shoal.sinks.urls import parse_sink
 from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.programs import free_port
 from shoal.testing.servers.rabbitmq_server import RabbitServer

@@ -13,11 +13,11 @@ from command_line import Folder
 
 from shoal.frontier import open_frontier
 from shoal.model import Task
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import wait_until
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 PRODUCTS = 5
 SPIDER = """

@@ -7,7 +7,7 @@ from command_line import SECONDS, Folder, interrupt
 from shoal.testing.servers.programs import free_port
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import wait_until
-from shoal.urls import lane_of
+from shoal.urls.canonical import lane_of
 
 PRODUCTS = 60
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from command_line import Folder
 from msgspec.structs import replace
 
+from shoal.cli.display.next_commands import program
 from shoal.cli.main import shoal
-from shoal.cli.next_commands import program
 from shoal.cli.which import choose
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState

@@ -17,7 +17,7 @@ from shoal.cli.main import COMMANDS, shoal
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Dead
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.archive_contract import raw_page
 from shoal.testing.contract.store.rows import item

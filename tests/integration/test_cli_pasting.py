@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from command_line import SECONDS, Folder
 
-from shoal.cli.next_commands import program
+from shoal.cli.display.next_commands import program
 from shoal.frontier import open_frontier
 from shoal.model import Budgets, CrawlState, Done, ExitUse, Pool, Task
 from shoal.testing.servers.redis_server import RedisServer

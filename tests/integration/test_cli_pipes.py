@@ -10,7 +10,7 @@ from command_line import Folder
 
 from shoal.frontier import open_frontier
 from shoal.model import Crawl
-from shoal.processes.pipe_notes import name_of, note_unreadable
+from shoal.pipes.pump import name_of, note_unreadable
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.sites.site_process import SiteProcess
 

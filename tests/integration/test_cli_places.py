@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from command_line import SECONDS, Folder
 
+from shoal.crawl.places import RememberedPlace
+from shoal.crawl.record import CrawlRecord, record_of
 from shoal.frontier import open_frontier
-from shoal.processes.crawl_record import CrawlRecord, record_of
-from shoal.processes.result_places import RememberedPlace
 from shoal.testing.servers.postgres_server import POSTGRES_PASSWORD, PostgresServer
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess

@@ -11,14 +11,14 @@ import pytest
 from command_line import Folder
 
 from shoal import Request
-from shoal.crawl import intake_of, settings_of
+from shoal.crawl.beginning import begin
+from shoal.crawl.opening import Places
+from shoal.crawl.sources import feed, requests_of
 from shoal.frontier import open_frontier
-from shoal.processes.beginning import begin
-from shoal.processes.looking import Looker
-from shoal.processes.opening import Places
-from shoal.processes.sources import feed, requests_of
-from shoal.processes.steering import set_priority
-from shoal.spider_file import load_spider
+from shoal.insight.looking import Looker
+from shoal.run import intake_of, settings_of
+from shoal.run.steering import set_priority
+from shoal.spider.loading import load_spider
 from shoal.testing.sites.site_process import site_process
 from shoal.testing.waiting import eventually
 

@@ -19,7 +19,7 @@ from command_line import SECONDS, Folder, interrupt, is_alive
 
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import wait_for_line, wait_until
-from shoal.urls import lane_of
+from shoal.urls.canonical import lane_of
 
 PRODUCTS = 60
 # Books and listing pages, two moved books, three first editions that are gone.

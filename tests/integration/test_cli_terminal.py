@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from command_line import Folder
 
+from shoal.crawl.record import CrawlRecord
 from shoal.frontier import open_frontier
 from shoal.model import Crawl, Dead, Done, ExitUse, Pool, WorkerBeat
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import task_for
 from shoal.testing.sites.site_process import SiteProcess
 

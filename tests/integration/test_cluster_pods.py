@@ -13,7 +13,7 @@ from cluster_documents import container, pods, words_of
 from command_line import Folder, Started
 from deployed_files import documents, running_redis
 
-from shoal.deploy.deploy_plan import METRICS_PORT
+from shoal.deploy.plan import METRICS_PORT
 from shoal.testing.servers.postgres_server import POSTGRES_PASSWORD, PostgresServer
 from shoal.testing.servers.programs import free_port
 from shoal.testing.sites.site_process import SiteProcess

@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from shoal.cli.main import shoal
+from shoal.crawl.record import CrawlRecord
 from shoal.errors import StorageError
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl, Dead, DeadFilter, Done, WorkerBeat
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.contract.store.rows import fetch, item

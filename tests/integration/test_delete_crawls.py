@@ -13,9 +13,9 @@ import msgspec
 import pytest
 from command_line import SECONDS, Folder
 
+from shoal.crawl.record import record_of
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl, WorkerBeat
-from shoal.processes.crawl_record import record_of
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.sites.site_process import SiteProcess
 

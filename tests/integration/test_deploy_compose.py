@@ -15,9 +15,9 @@ from compose_spec import PyCompose
 from deployed_files import check_redis, check_words, compose_resolved, compose_variables, unknown_variables
 from dockerfile import last, lineage, stages_of
 
-from shoal.cli.commands.deploy_files import EXTRAS, SCHEME_EXTRAS
-from shoal.cli.commands.serve import PORT
-from shoal.deploy.deploy_plan import METRICS_PORT, SERVE_PORT
+from shoal.cli.deploy import EXTRAS, SCHEME_EXTRAS
+from shoal.cli.serve import PORT
+from shoal.deploy.plan import METRICS_PORT, SERVE_PORT
 from shoal.testing.servers.programs import free_port
 from shoal.testing.waiting import wait_until
 

@@ -16,10 +16,9 @@ import pytest
 
 from shoal.errors import StorageError
 from shoal.store import open_store
-from shoal.store.base import ItemFilter, ItemRule, Store
+from shoal.store.base import ItemFilter, ItemRule, SinkPlace, Store
 from shoal.store.files import segments as segments_module
 from shoal.store.files.store import FilesStore
-from shoal.store.outgoing import SinkPlace
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import everything, fetch, files_no_larger_than, item, kept
@@ -28,7 +27,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from shoal.store.files.store import FilesStore
-from shoal.store.outgoing import SinkPlace
+from shoal.store.base import SinkPlace
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.contract.store.rows import fetch, item
 

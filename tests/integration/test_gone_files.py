@@ -16,10 +16,10 @@ from shoal.archive.base import Capture, RawPage
 from shoal.errors import StorageBroken
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl, LaneUpdate
-from shoal.processes.outages import until_reachable
 from shoal.store import open_store
 from shoal.testing.contract.store.rows import item
 from shoal.testing.sites.site_process import SiteProcess
+from shoal.worker.outages import until_reachable
 
 PRODUCTS = 40
 

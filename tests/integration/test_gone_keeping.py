@@ -6,18 +6,17 @@ from pathlib import Path
 
 import msgspec
 
+from shoal.crawl.inbox import Inbox, NoInbox
+from shoal.crawl.opening import Places
+from shoal.crawl.record import CrawlRecord
 from shoal.errors import StorageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, WorkerBeat
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.listener import Inbox, NoInbox
-from shoal.processes.opening import Places
-from shoal.serve.access import Access
-from shoal.serve.gone_keeping import DUTY_SECONDS, GoneKeeping
-from shoal.serve.parts import Parts
-from shoal.serve.reach import Reached
+from shoal.serve.duties import DUTY_SECONDS, GoneKeeping
+from shoal.serve.gate import Access
+from shoal.serve.parts import Parts, Reached
 from shoal.serve.starting import Spiders
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store import open_store
 from shoal.store.base import PageLook, Store
 from shoal.testing.clock import FakeClock

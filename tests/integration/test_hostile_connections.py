@@ -16,7 +16,7 @@ import trustme
 
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.fetch.http import HttpFetcher
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.few_files import few_files
 from shoal.testing.sites.hostile import answer
 

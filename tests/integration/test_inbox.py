@@ -13,16 +13,16 @@ import msgspec
 import pytest
 from command_line import Folder
 
-from shoal.crawl import intake_of
+from shoal.crawl.inbox import BATCH, Listener, NoInbox, request_of
+from shoal.crawl.record import CrawlRecord
+from shoal.crawl.sources import LONGEST_LINE
 from shoal.errors import UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
 from shoal.frontier.rules.constants import MAX_TAKEN_BYTES
 from shoal.model import Crawl, CrawlState, DeadFilter
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.listener import BATCH, Listener, NoInbox, request_of
-from shoal.processes.url_lines import LONGEST_LINE
-from shoal.settings import Settings
+from shoal.run import intake_of
+from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import eventually

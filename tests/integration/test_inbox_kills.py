@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from shoal.crawl.inbox import BATCH
 from shoal.frontier import open_frontier
 from shoal.model import DeadFilter
-from shoal.processes.listener import BATCH
 from shoal.testing.servers.redis_server import RedisServer
 
 SECONDS = 60.0

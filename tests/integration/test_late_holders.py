@@ -8,16 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shoal.crawl.duty_notes import change_noted, read_noted
+from shoal.duties.alerts import state, watcher
+from shoal.duties.alerts.config import AlertConfig, AlertRules, Target
+from shoal.duties.alerts.watcher import Watchman
+from shoal.duties.schedules import orders, scheduler
+from shoal.duties.schedules.config import Schedule, Timing
+from shoal.duties.schedules.scheduler import StartedRun, Timekeeper
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl
-from shoal.processes.alerts import alert_state, watchman
-from shoal.processes.alerts.alert_config import AlertConfig, AlertRules, Target
-from shoal.processes.alerts.watchman import Watchman
-from shoal.processes.duty_notes import change_noted, read_noted
-from shoal.processes.schedules import schedule_state, timekeeper
-from shoal.processes.schedules.due_times import Timing
-from shoal.processes.schedules.schedule_config import Schedule
-from shoal.processes.schedules.timekeeper import StartedRun, Timekeeper
 from shoal.testing.clock import FakeClock
 
 HOUR = 3600
@@ -100,8 +99,8 @@ async def test_a_coordinator_that_stood_still_starts_nothing_and_keeps_what_anot
         await second.look(other)
         await second.finish(other)
 
-    async def noted() -> schedule_state.Notes:
-        return schedule_state.read_notes((await read_noted(other, timekeeper.DUTY))[1])
+    async def noted() -> orders.Notes:
+        return orders.read_notes((await read_noted(other, scheduler.DUTY))[1])
 
     late.meanwhile = another_one_takes_over
     assert not await first.look(late)
@@ -118,16 +117,16 @@ async def test_a_watchman_that_stood_still_overwrites_nothing(
     rules, target = AlertRules(dead_letters=0), Target(name="ops", kind="command", command=("true",))
     config = AlertConfig(rules=rules, targets=(target,), every=1.0, hold=0.0)
     watches = Watchman(config, frontier=late, say=lambda _: None, clock=clock)
-    newer = msgspec.json.encode(alert_state.Notes(watched=("news-1",)))
+    newer = msgspec.json.encode(state.Notes(watched=("news-1",)))
 
     async def another_one_takes_over() -> None:
         clock.advance(LONG)
-        assert (await other.hold_duty(watchman.DUTY, "other", seconds=30.0, notes=newer)).is_ours
-        await other.hold_duty(watchman.DUTY, "other", seconds=0.0)
+        assert (await other.hold_duty(watcher.DUTY, "other", seconds=30.0, notes=newer)).is_ours
+        await other.hold_duty(watcher.DUTY, "other", seconds=0.0)
 
     late.meanwhile = another_one_takes_over
     await watches.look()
-    assert await read_noted(other, watchman.DUTY) == (False, newer)
+    assert await read_noted(other, watcher.DUTY) == (False, newer)
 
 
 async def test_a_change_that_another_one_has_overtaken_is_made_once_more(

@@ -23,7 +23,7 @@ import pytest
 from command_line import Folder
 
 from docs_pages import ROOT
-from shoal.archive.places import find_place
+from shoal.archive.urls import find_place
 from shoal.store import open_store
 from shoal.store.base import FetchRow, ItemRule
 from shoal.testing.contract.store.rows import fetch, item

@@ -9,11 +9,11 @@ from functools import partial
 import pytest
 import uvloop
 
-from shoal.processes.outages import until_reachable
 from shoal.store.postgres.store import PostgresStore
 from shoal.testing.contract.store.rows import fetch, item
 from shoal.testing.servers.line_relay import LineRelay, line_relay
 from shoal.testing.servers.postgres_server import PostgresServer
+from shoal.worker.outages import until_reachable
 
 ROUNDS = 6
 Run = Callable[[Coroutine[None, None, None]], None]

@@ -10,7 +10,7 @@ import pytest
 from postgres_stores import Open, refusal
 
 from shoal.errors import StorageError
-from shoal.store.postgres.migrations import STEPS
+from shoal.store.postgres.schema import STEPS
 from shoal.store.postgres.store import PostgresStore
 from shoal.testing.contract.store.rows import everything, fetch, item
 from shoal.testing.servers.postgres_server import PostgresServer

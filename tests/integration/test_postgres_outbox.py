@@ -8,8 +8,8 @@ from importlib.resources import files
 import asyncpg
 from postgres_stores import Open
 
-from shoal.store.outgoing import SinkPlace
-from shoal.store.postgres.migrations import STEPS
+from shoal.store.base import SinkPlace
+from shoal.store.postgres.schema import STEPS
 from shoal.store.postgres.store import PostgresStore
 from shoal.testing.contract.store.rows import item
 from shoal.testing.servers.postgres_server import PostgresServer

@@ -11,14 +11,14 @@ import pytest
 from postgres_stores import Open, refusal
 
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
-from shoal.processes.outages import until_reachable
 from shoal.store.base import ItemRule
 from shoal.store.postgres.store import PostgresStore
-from shoal.store.week_numbers import week_of
+from shoal.store.weeks import week_of
 from shoal.testing.contract.store.rows import contents, everything, fetch, item
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.servers.programs import free_port
 from shoal.testing.waiting import eventually
+from shoal.worker.outages import until_reachable
 
 A_DAY = 86_400.0
 A_WEEK = 7 * A_DAY

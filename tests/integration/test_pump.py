@@ -13,25 +13,14 @@ from aiobotocore.session import get_session
 from pump_ground import LEASE, MINE, Ground, request, with_tasks
 
 from shoal.errors import UsageError
-from shoal.frontier.piped.calls import PipeCalls
-from shoal.frontier.piped.messages import (
-    HELLO,
-    REQUESTS,
-    VERSION,
-    Answer,
-    Call,
-    Envelope,
-    encoded,
-    envelope_of,
-    head_of,
-    packed,
-)
-from shoal.frontier.piped.verbs import ALL_VERBS, WORKER_VERBS
-from shoal.frontier.steady import steady_seconds
+from shoal.frontier.clock import steady_seconds
 from shoal.model import Crawl, Done, LeaseBatch
 from shoal.pipes import open_pipe
 from shoal.pipes.base import MOST_BYTES, UNREADABLE, Pipe
-from shoal.processes.pipe_notes import unreadable_lines
+from shoal.pipes.calls import PipeCalls
+from shoal.pipes.frontier import ALL_VERBS, WORKER_VERBS
+from shoal.pipes.messages import HELLO, REQUESTS, VERSION, Answer, Call, Envelope, encoded, envelope_of, head_of, packed
+from shoal.pipes.pump import unreadable_lines
 from shoal.testing.contract.frontier.case import CRAWL, make_task
 from shoal.testing.pipe_contract import receive
 from shoal.testing.servers.line_relay import LineRelay

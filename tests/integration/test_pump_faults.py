@@ -12,19 +12,18 @@ import pytest
 from pump_ground import LEASE, MINE, Ground, ground_at, request, with_tasks
 
 from shoal.frontier.base import Frontier
-from shoal.frontier.piped.calls import PipeCalls
-from shoal.frontier.piped.messages import HELLO, REQUESTS, VERSION, Answer, Envelope, encoded, head_of, packed
-from shoal.frontier.piped.piped_frontier import PipedFrontier
-from shoal.frontier.steady import steady_seconds
+from shoal.frontier.clock import steady_seconds
 from shoal.model import Done, LeaseBatch
 from shoal.pipes import open_pipe
 from shoal.pipes.base import MOST_DELIVERIES, UNREADABLE, Delivery, Pipe, QueueGone
-from shoal.processes.outages import until_reachable
-from shoal.processes.pipe_notes import unreadable_lines
-from shoal.processes.pump import Pump
+from shoal.pipes.calls import PipeCalls
+from shoal.pipes.frontier import PipedFrontier
+from shoal.pipes.messages import HELLO, REQUESTS, VERSION, Answer, Envelope, encoded, head_of, packed
+from shoal.pipes.pump import Pump, unreadable_lines
 from shoal.testing.contract.frontier.case import CRAWL
 from shoal.testing.pipe_contract import receive
 from shoal.testing.waiting import eventually, loop_turns
+from shoal.worker.outages import until_reachable
 
 
 @pytest.fixture(params=["rabbitmq", "moto"])

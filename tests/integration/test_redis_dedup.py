@@ -12,10 +12,10 @@ from shoal.errors import SettingError, UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl, Done, TaskState
-from shoal.processes.outages import until_reachable
-from shoal.setting_layers import resolve
+from shoal.settings.layers import resolve
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
+from shoal.worker.outages import until_reachable
 
 ASKED = 0.01
 KEYS = 50_000

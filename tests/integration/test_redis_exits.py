@@ -16,10 +16,10 @@ from shoal.errors import UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.shards import prefix_of
 from shoal.model import VIA, Budgets, Crawl, CrawlState, Done, ExitUse, Lease, Pool, Result, Retry
-from shoal.processes.outages import until_reachable
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
+from shoal.worker.outages import until_reachable
 
 CRAWL = "books"
 PREFIX = prefix_of(CRAWL)

@@ -10,16 +10,16 @@ import msgspec
 import pytest
 from command_line import Folder
 
+from shoal.crawl.beginning import discard
+from shoal.crawl.opening import Places
+from shoal.crawl.record import CrawlRecord
 from shoal.errors import UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import inbox_keys
-from shoal.frontier.redis.layout import LAYOUT_VERSION
+from shoal.frontier.redis.scripts import LAYOUT_VERSION
 from shoal.frontier.redis.shards import Shard, former_shards_of, shards_of
 from shoal.model import Crawl, CrawlState, DeadFilter, Done
-from shoal.processes.beginning import discard
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.opening import Places
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.fakes import MemoryStore
 from shoal.testing.servers.redis_server import RedisServer

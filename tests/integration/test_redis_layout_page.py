@@ -11,15 +11,13 @@ import msgspec
 import pytest
 from redis_keys import CLIENTS, watched
 
-from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.redis.deletion import SHARING
+from shoal.frontier.redis.frontier import DUTIES, RedisFrontier
 from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
-from shoal.frontier.redis.lost_crawl import CRAWLS, LAST_NUMBER, SHARDS
-from shoal.frontier.redis.points import DUTIES
 from shoal.frontier.redis.repair import REWRITTEN
+from shoal.frontier.redis.runner import CRAWLS, LAST_NUMBER, SHARDS, WORKERS
 from shoal.frontier.redis.scripts import LuaFolder
-from shoal.frontier.redis.shard_runner import WORKERS
 from shoal.frontier.redis.shards import shard_of
-from shoal.frontier.redis.sharing import SHARING
 from shoal.model import (
     Budgets,
     Crawl,

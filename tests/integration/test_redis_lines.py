@@ -16,11 +16,11 @@ from shoal.errors import ServerUnreachable, StorageError, UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import RedisInbox
 from shoal.model import Crawl, Done
-from shoal.processes.outages import until_reachable
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.line_relay import LineRelay, line_relay
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.waiting import eventually
+from shoal.worker.outages import until_reachable
 
 CRAWL = "books"
 TASKS = 24

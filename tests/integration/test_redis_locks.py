@@ -11,9 +11,9 @@ import pytest
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
 from shoal.model import Crawl
-from shoal.processes.outages import until_reachable
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.waiting import eventually
+from shoal.worker.outages import until_reachable
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from command_line import Folder
 
 from shoal.cli.main import shoal
 from shoal.frontier.redis.frontier import RedisFrontier
-from shoal.frontier.redis.layout import LAYOUT_VERSION
+from shoal.frontier.redis.scripts import LAYOUT_VERSION
 from shoal.frontier.redis.shards import shards_of
 from shoal.model import CrawlState
-from shoal.processes.coordinator import Coordinator
+from shoal.run.coordinator import Coordinator
 from shoal.testing.contract.frontier.control_promises import beat_of
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess

@@ -14,11 +14,11 @@ from shoal.errors import ServerUnreachable
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Released, Result, Retry, Task, TaskState
-from shoal.processes.outages import until_reachable
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.waiting import eventually
+from shoal.worker.outages import until_reachable
 
 
 @pytest.fixture

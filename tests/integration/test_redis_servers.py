@@ -15,12 +15,12 @@ from shoal.errors import ServerUnreachable, ShoalError, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Done, Lease, TaskState
-from shoal.processes.outages import until_reachable
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.programs import free_port
 from shoal.testing.servers.redis_sentinels import RedisSentinels, start_sentinel
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.waiting import eventually
+from shoal.worker.outages import until_reachable
 
 CRAWL = "books"
 PASSWORD = "s3cr3t/w@rd"

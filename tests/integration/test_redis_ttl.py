@@ -12,11 +12,11 @@ from shoal.errors import SettingError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.shards import prefix_of
 from shoal.model import Crawl, Dead, DeadFilter, Done, TaskState
-from shoal.processes.outages import until_reachable
-from shoal.setting_layers import resolve
+from shoal.settings.layers import resolve
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
+from shoal.worker.outages import until_reachable
 
 CRAWL = "weekly"
 PREFIX = prefix_of(CRAWL)

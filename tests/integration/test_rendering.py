@@ -15,13 +15,13 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from shoal.browser.chromium import processes_below
+from shoal.browser.fetcher import BrowserFetcher
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
-from shoal.fetch.browser.fetcher import BrowserFetcher
-from shoal.fetch.browser.processes_below import processes_below
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.fetch.http import HttpFetcher
 from shoal.model import Render
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.servers.programs import find_program
 from shoal.testing.servers.proxy_servers import Microsocks, Tinyproxy
 from shoal.testing.waiting import eventually
@@ -406,10 +406,10 @@ def _processes(name: bytes) -> list[int]:
 RENDERS = """
 import asyncio, sys
 from shoal.fetch.base import Fetch
-from shoal.fetch.browser.fetcher import BrowserFetcher
+from shoal.browser.fetcher import BrowserFetcher
 from shoal.fetch.http import HttpFetcher
 from shoal.model import Render
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 async def main(url, program):
     settings = Settings(allow_addresses=("127.0.0.2/32",))

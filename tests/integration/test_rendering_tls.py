@@ -14,11 +14,11 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from shoal.browser.fetcher import BrowserFetcher
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
-from shoal.fetch.browser.fetcher import BrowserFetcher
 from shoal.fetch.http import HttpFetcher
 from shoal.model import Render
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.servers.programs import find_program
 
 SITE, ELSEWHERE = "127.0.0.2", "127.0.0.1"

@@ -16,15 +16,15 @@ import pytest
 from command_line import Folder
 from serving import Serving, serving
 
+from shoal.crawl.record import record_of
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
-from shoal.processes.crawl_record import record_of
-from shoal.processes.crew import at_work
 from shoal.testing.servers.http_receiver import http_receiver
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import eventually, wait_until
+from shoal.worker.workers import at_work
 
 PRODUCTS = 20
 NEVER = 'every = "3650d"'

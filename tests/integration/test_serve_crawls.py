@@ -14,9 +14,9 @@ from command_line import Folder
 from mixed_kinds import DONE_BY, MIXED, mix_kinds
 from serving import Serving, serving
 
+from shoal.crawl.record import record_of
 from shoal.frontier import open_frontier
 from shoal.model import Crawl
-from shoal.processes.crawl_record import record_of
 from shoal.testing.sites.site_process import SiteProcess
 
 PRODUCTS = 60

@@ -18,8 +18,8 @@ from serving import Serving, serving
 
 from shoal.frontier import open_frontier
 from shoal.model import Crawl
+from shoal.serve.board import ENDED_SHOWN
 from shoal.serve.metrics import HOSTS_SHOWN, cumulative
-from shoal.serve.surveyor import ENDED_SHOWN
 from shoal.testing.fakes import task_for
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess

@@ -224,7 +224,7 @@ def test_without_a_folder_no_spider_is_started(open_server: Serving) -> None:
         "a.py\0b.py",
         "--help",
         "",
-        "shoal.generic",
+        "shoal.spider.generic",
     ],
 )
 def test_only_files_of_the_folder_are_started(among_spiders: tuple[Path, Serving], spider: str) -> None:

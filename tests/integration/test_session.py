@@ -9,15 +9,15 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.fetch.base import FaultKind, Fetch, Response
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.fetch.http import HttpFetcher
-from shoal.page import Page
-from shoal.session import FetchFailed, Session
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.spider.page import Page
+from shoal.spider.session import FetchFailed, Session
 from shoal.testing.fakes import ScriptedFetcher, respond
 from shoal.testing.servers.programs import free_port
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 SETTINGS = Settings(allow_private=True, max_redirects=4)
 PASSWORD = "open sesame & co"

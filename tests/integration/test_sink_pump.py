@@ -14,10 +14,9 @@ import pytest
 from sinks import check_delivery
 
 from shoal.errors import ServerUnreachable
-from shoal.processes.outlets import Outlet, outlets_of, place_of
-from shoal.processes.sink_pump import SinkPump, pumping
-from shoal.sink.base import Message
-from shoal.sink.sink_urls import parse_sink
+from shoal.sinks.base import Message
+from shoal.sinks.pump import Outlet, SinkPump, outlets_of, place_of, pumping
+from shoal.sinks.urls import parse_sink
 from shoal.store import open_store
 from shoal.store.base import Store
 from shoal.testing.contract.store.rows import item
@@ -27,8 +26,8 @@ from shoal.testing.waiting import eventually
 # A pump that kills itself before or after the n-th call of one step.
 PUMP = """
 import asyncio, sys
-from shoal.processes.outlets import outlets_of
-from shoal.processes.sink_pump import SinkPump, pumping
+from shoal.sinks.pump import outlets_of
+from shoal.sinks.pump import SinkPump, pumping
 from shoal.store import open_store
 from shoal.testing.killing import Trap
 

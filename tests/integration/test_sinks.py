@@ -16,10 +16,10 @@ from redis import Redis
 from sinks import message
 
 from shoal.errors import ServerUnreachable, UsageError
-from shoal.sink import open_sink
-from shoal.sink.base import Sink
-from shoal.sink.jsonl_sink import FileSink
-from shoal.sink.sink_urls import parse_sink
+from shoal.sinks import open_sink
+from shoal.sinks.base import Sink
+from shoal.sinks.jsonl import FileSink
+from shoal.sinks.urls import parse_sink
 from shoal.testing.servers.http_receiver import http_receiver
 from shoal.testing.servers.programs import free_port
 from shoal.testing.servers.redis_server import RedisServer

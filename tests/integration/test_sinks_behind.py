@@ -10,12 +10,12 @@ from command_line import Folder
 from prometheus_client.parser import text_string_to_metric_families
 from serving import Serving, serving
 
+from shoal.duties.alerts.config import AlertConfig, AlertRules, Target
+from shoal.duties.alerts.watcher import Watchman
 from shoal.errors import StorageError
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.processes.alerts.alert_config import AlertConfig, AlertRules, Target
-from shoal.processes.alerts.watchman import Watchman
 from shoal.store import open_store
-from shoal.store.outgoing import SinkPlace, SinkState
+from shoal.store.base import SinkPlace, SinkState
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import item
 from shoal.testing.servers.http_receiver import http_receiver

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from shoal.processes.memory import resident_bytes
 from shoal.store.base import ItemFilter
 from shoal.store.sqlite import read
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.contract.store.rows import item
+from shoal.worker.retirement import resident_bytes
 
 MIB = 1024 * 1024
 READER = """
 import asyncio, json, sys
-from shoal.processes.memory import resident_bytes
+from shoal.worker.retirement import resident_bytes
 from shoal.store.base import ItemFilter
 from shoal.store.sqlite.store import SqliteStore
 
@@ -37,8 +37,8 @@ WRITER = """
 import asyncio, json, sys
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl, Task
-from shoal.processes.memory import resident_bytes
-from shoal.urls import key_of
+from shoal.worker.retirement import resident_bytes
+from shoal.urls.canonical import key_of
 
 async def main():
     frontier = await SqliteFrontier.open(sys.argv[1])

@@ -14,7 +14,7 @@ import pytest
 from command_line import Folder
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from shoal.processes.traces import wants_traces
+from shoal.insight.traces import wants_traces
 from shoal.testing.servers.http_receiver import HttpReceiver, http_receiver
 from shoal.testing.sites.site_process import SiteProcess
 
@@ -100,5 +100,5 @@ def test_traces_are_on_only_where_a_collector_is_named(share: float, environ: di
 
 
 def test_nothing_of_opentelemetry_is_loaded_where_it_is_off(tmp_path: Path) -> None:
-    code = "import shoal.crawl, shoal.cli.crawl_process, sys; sys.exit('opentelemetry' in sys.modules)"
+    code = "import shoal.crawl, shoal.cli.process.run_process, sys; sys.exit('opentelemetry' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path).returncode == 0

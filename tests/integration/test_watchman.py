@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from command_line import Folder
 
+from shoal.duties.alerts.config import AlertConfig, AlertRules, Target
+from shoal.duties.alerts.state import read_notes
+from shoal.duties.alerts.watcher import DUTY, Watchman, alerts_now
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, Dead, DeadFilter, Done, Point, Result, WorkerBeat
-from shoal.processes.alerts.alert_config import AlertConfig, AlertRules, Target
-from shoal.processes.alerts.alert_state import read_notes
-from shoal.processes.alerts.watchman import DUTY, Watchman, alerts_now
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from shoal.duties.alerts.state import Notes, read_notes
+from shoal.duties.alerts.watcher import DUTY
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
-from shoal.frontier.redis.points import DUTIES
+from shoal.frontier.redis.frontier import DUTIES
 from shoal.model import Crawl, Dead, DeadFilter
-from shoal.processes.alerts.alert_state import Notes, read_notes
-from shoal.processes.alerts.watchman import DUTY
 from shoal.testing.fakes import task_for
 from shoal.testing.servers.http_receiver import HttpReceiver, http_receiver
 from shoal.testing.servers.redis_server import RedisServer
@@ -30,8 +30,8 @@ WATCHMAN = """
 import asyncio, sys
 
 from shoal.frontier import open_frontier
-from shoal.processes.alerts.alert_config import AlertConfig, AlertRules, Target
-from shoal.processes.alerts.watchman import Watchman
+from shoal.duties.alerts.config import AlertConfig, AlertRules, Target
+from shoal.duties.alerts.watcher import Watchman
 
 async def watch(frontier_url, hook):
     target = Target(name="ops", kind="webhook", url=hook)

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.worker_inboxes import WorkerInboxes
-from shoal.cli.worker_process import WorkerJob
-from shoal.crawl import intake_of
+from shoal.cli.process.worker_inboxes import WorkerInboxes
+from shoal.cli.process.worker_process import WorkerJob
+from shoal.crawl.beginning import RunOf, begin_run
+from shoal.crawl.code import NO_CODE
+from shoal.crawl.folder_inbox import FolderInbox
+from shoal.crawl.inbox import Listener
+from shoal.crawl.inbox_readers import KEPT_SECONDS, READ_SECONDS, ReaderNotes, read_now, read_readers
+from shoal.crawl.opening import Places, shared_results
+from shoal.crawl.record import record_of
 from shoal.frontier.base import Frontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.processes.beginning import RunOf, begin_run
-from shoal.processes.crawl_record import record_of
-from shoal.processes.folder_inbox import FolderInbox
-from shoal.processes.inbox_readers import KEPT_SECONDS, READ_SECONDS, ReaderNotes, read_now, read_readers
-from shoal.processes.listener import Listener
-from shoal.processes.opening import Places, shared_results
-from shoal.processes.spider_code import NO_CODE
-from shoal.settings import Settings
-from shoal.spider import Spider
+from shoal.run import intake_of
+from shoal.settings.table import Settings
+from shoal.spider.spider import Spider
 from shoal.testing.clock import FakeClock
 
 INCOMING = os.path.abspath("incoming")

@@ -26,7 +26,7 @@ class Pages(scrapy.Spider):
     name = "pages"
     start_urls = ["{url}"]
     custom_settings = {{
-        "ADDONS": {{"shoal.integrations.scrapy.Addon": 0}},
+        "ADDONS": {{"shoal.scrapy.Addon": 0}},
         "SHOAL_FRONTIER": "{frontier}",
         "SHOAL_STORE": "shoal.db",
         "SHOAL_ITEM_KEY": "key",

@@ -62,7 +62,7 @@ WITH_SCRAPY_REDIS = """
     }}
 """
 WITH_SHOAL = """
-        "ADDONS": {{"shoal.integrations.scrapy.Addon": 0}},
+        "ADDONS": {{"shoal.scrapy.Addon": 0}},
         "SHOAL_FRONTIER": "{redis}",
         "SHOAL_STORE": "shoal.db",
         "SHOAL_ITEM_KEY": "key",

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl, ScrapyCrawl, join
+from shoal.crawl.opening import Places, frontier_at, store_at
 from shoal.model import WorkerBeat
-from shoal.processes.machine import this_machine
-from shoal.processes.opening import Places, frontier_at, store_at
-from shoal.settings import Settings
+from shoal.scrapy.crawl import JoinedCrawl, ScrapyCrawl, join
+from shoal.settings.table import Settings
+from shoal.worker.machine import this_machine
 
 
 async def test_the_store_of_a_new_crawl_is_made_before_others_see_the_crawl(tmp_path: Path) -> None:

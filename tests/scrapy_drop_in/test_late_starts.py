@@ -9,8 +9,8 @@ from statistics import median
 import pytest
 from scrapy_project import Project
 
-from shoal.processes.worker import LONGEST_WAIT_SECONDS
 from shoal.testing.sites.site_process import site_process
+from shoal.worker.worker import LONGEST_WAIT_SECONDS
 
 pytestmark = pytest.mark.full
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from scrapy_project import Project
 
-from shoal.frontier.start_slots import slack_of
-from shoal.integrations.scrapy.visits import ENGINE_SLACK
+from shoal.frontier.clock import slack_of
+from shoal.scrapy.visits import ENGINE_SLACK
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.loopback import pace_violations
 from shoal.testing.sites.site_process import site_process

@@ -14,9 +14,9 @@ from small_site import Page, small_site
 
 from shoal.errors import UsageError
 from shoal.exits.offered import NO_EXITS, OwnExits, load_own_exits
-from shoal.integrations.scrapy.project_pools import ProjectPools, pools_of
-from shoal.integrations.scrapy.stored_requests import UnfitRequest
-from shoal.settings import Settings
+from shoal.scrapy.pools import ProjectPools, pools_of
+from shoal.scrapy.requests import UnfitRequest
+from shoal.settings.table import Settings
 from shoal.testing.servers.proxy_servers import Tinyproxy
 from shoal.testing.waiting import wait_until
 

@@ -26,13 +26,13 @@ from twisted.web.client import ResponseNeverReceived
 from shoal.errors import UsageError
 from shoal.exits.troubles import Troubles
 from shoal.fetch.base import FaultKind
-from shoal.fetch.exit_config import ExitConfig
-from shoal.integrations.scrapy.downloaded import proxied_fault
-from shoal.integrations.scrapy.leased_exits import LeasedExits
-from shoal.integrations.scrapy.project_pools import ProjectPools, pools_of
-from shoal.integrations.scrapy.stored_requests import UnfitRequest
+from shoal.fetch.exits import ExitConfig
 from shoal.model import DIRECT, Lease, Task
-from shoal.settings import Settings
+from shoal.scrapy.exits import LeasedExits
+from shoal.scrapy.journey import proxied_fault
+from shoal.scrapy.pools import ProjectPools, pools_of
+from shoal.scrapy.requests import UnfitRequest
+from shoal.settings.table import Settings
 
 CONFIG = ExitConfig(name="ring/a.test:3128", kind="proxy", url="http://anna:geheim@a.test:3128")
 TABLES = """

@@ -11,13 +11,12 @@ from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
 from shoal.errors import UsageError
-from shoal.integrations.scrapy.addon import Addon
-from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl
-from shoal.integrations.scrapy.guard_middleware import GuardMiddleware
-from shoal.integrations.scrapy.project_settings import wanted_of
-from shoal.integrations.scrapy.settings_of_scrapy import COUNTERPARTS, NO_EFFECT
-from shoal.settings import FIELDS
-from shoal.settings import Settings as ShoalSettings
+from shoal.scrapy.addon import Addon
+from shoal.scrapy.crawl import ScrapyCrawl
+from shoal.scrapy.middlewares import GuardMiddleware
+from shoal.scrapy.settings import COUNTERPARTS, NO_EFFECT, wanted_of
+from shoal.settings.table import FIELDS
+from shoal.settings.table import Settings as ShoalSettings
 
 
 class Shop(scrapy.Spider):
@@ -131,7 +130,7 @@ def test_the_guard_is_there_when_it_is_asked_for(given: dict[str, Any], is_guard
 def test_without_the_add_on_the_guard_is_asked_for_by_its_name() -> None:
     with pytest.raises(UsageError, match=r"SHOAL_ALLOW_PRIVATE needs shoal's add-on, or DOWNLOADER_MIDDLEWARES"):
         wanted(SHOAL_ALLOW_PRIVATE=False)
-    named = {"shoal.integrations.scrapy.GuardMiddleware": 899}
+    named = {"shoal.scrapy.GuardMiddleware": 899}
     assert not wanted(SHOAL_ALLOW_PRIVATE=False, DOWNLOADER_MIDDLEWARES=named).settings.allow_private
 
 

@@ -357,13 +357,13 @@ def test_a_killed_process_leaves_nothing_that_the_next_one_sends_by_another_way(
 
 EXPLICIT = """
     custom_settings = {key: text for key, text in custom_settings.items() if key != "ADDONS"} | {
-        "SCHEDULER": "shoal.integrations.scrapy.Scheduler",
-        "SPIDER_MIDDLEWARES": {"shoal.integrations.scrapy.SpiderWatch": 1000},
-        "ITEM_PIPELINES": {"shoal.integrations.scrapy.StorePipeline": 950},
+        "SCHEDULER": "shoal.scrapy.Scheduler",
+        "SPIDER_MIDDLEWARES": {"shoal.scrapy.SpiderWatch": 1000},
+        "ITEM_PIPELINES": {"shoal.scrapy.StorePipeline": 950},
         "DOWNLOADER_MIDDLEWARES": JUDGE,
     }
 """
-NAMED = '{"shoal.integrations.scrapy.ExitJudge": 585}'
+NAMED = '{"shoal.scrapy.ExitJudge": 585}'
 
 
 @pytest.mark.full
@@ -372,7 +372,7 @@ def test_the_explicit_form_needs_the_middleware_for_pools(project: Project, star
         write_ring(project, f"http://127.0.0.3:{free_port()}", start_proxy("127.0.0.2").url)
         project.write(site.url + "/", EXPLICIT.replace("JUDGE", "{}") + NUMBERS)
         output = project.run(*THROUGH_RING, code=1)
-        assert 'DOWNLOADER_MIDDLEWARES lacks "shoal.integrations.scrapy.ExitJudge": 585' in output
+        assert 'DOWNLOADER_MIDDLEWARES lacks "shoal.scrapy.ExitJudge": 585' in output
         assert site.log == []
         project.write(site.url + "/", EXPLICIT.replace("JUDGE", NAMED) + NUMBERS)
         project.run(*THROUGH_RING)

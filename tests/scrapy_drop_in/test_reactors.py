@@ -24,7 +24,7 @@ class Pages(scrapy.Spider):
     name = "pages"
     start_urls = ["{url}"]
     custom_settings = {{
-        "ADDONS": {{"shoal.integrations.scrapy.Addon": 0}},
+        "ADDONS": {{"shoal.scrapy.Addon": 0}},
         "ITEM_PIPELINES": {{Asking: 1}},
         "SHOAL_FRONTIER": "{frontier}",
         "SHOAL_STORE": "shoal.db",

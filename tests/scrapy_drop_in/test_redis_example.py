@@ -27,7 +27,7 @@ ITEM_PIPELINES = {{"example.pipelines.Stamp": 300, "scrapy_redis.pipelines.Redis
 LOG_LEVEL = "DEBUG"
 DOWNLOAD_DELAY = 0.02
 REDIS_URL = "{redis}"
-ADDONS = {{"shoal.integrations.scrapy.Addon": 0}}
+ADDONS = {{"shoal.scrapy.Addon": 0}}
 """
 PIPELINES = """
 from datetime import datetime, timezone
@@ -58,7 +58,7 @@ class BookLoader(ItemLoader):
 SPIDERS = """
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule
-from shoal.integrations.scrapy import RedisCrawlSpider, RedisSpider
+from shoal.scrapy import RedisCrawlSpider, RedisSpider
 
 from example.items import BookLoader
 

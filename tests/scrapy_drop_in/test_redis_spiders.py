@@ -18,12 +18,12 @@ from shoal.testing.sites.site_process import SiteProcess, site_process
 KEY = "pages:start_urls"
 HEAD = """
 import scrapy
-from shoal.integrations.scrapy import RedisSpider
+from shoal.scrapy import RedisSpider
 
 class Pages(RedisSpider):
     name = "pages"
     custom_settings = {{
-        "ADDONS": {{"shoal.integrations.scrapy.Addon": 0}},
+        "ADDONS": {{"shoal.scrapy.Addon": 0}},
         "REDIS_URL": "{url}",
         "SHOAL_STORE": "shoal.db",
         "SHOAL_ITEM_KEY": "key",

@@ -12,7 +12,7 @@ from scrapy.http import FormRequest, JsonRequest
 from scrapy.utils.request import fingerprint
 from scrapy.utils.test import get_crawler
 
-from shoal.integrations.scrapy.remembered_fingerprints import RememberedFingerprints, fingerprint_of
+from shoal.scrapy.fingerprints import RememberedFingerprints, fingerprint_of
 
 PATHS = ["/", "/a", "/a?x=1&y=2", "/a?y=2&x=1", "/a?x=1&y=2#top", "/a%2fb", "/a b", "/ä", "/a?x=", "/a?"]
 REQUESTS = st.builds(

@@ -12,10 +12,10 @@ from scrapy.settings import Settings
 from scrapy.utils.request import fingerprint
 
 from shoal.errors import UsageError
-from shoal.integrations.scrapy import Addon, RedisSpider
-from shoal.integrations.scrapy.redis_settings import client_of, frontier_of, remarks_on
-from shoal.integrations.scrapy.start_entries import StartEntries
-from shoal.integrations.scrapy.stored_requests import StoredRequests
+from shoal.scrapy import Addon, RedisSpider
+from shoal.scrapy.redis_settings import client_of, frontier_of, remarks_on
+from shoal.scrapy.redis_spiders import StartEntries
+from shoal.scrapy.requests import StoredRequests
 from shoal.testing.servers.redis_server import RedisServer
 
 KEY = "shop:start_urls"
@@ -154,5 +154,5 @@ def test_the_add_on_takes_the_place_of_what_is_not_installed() -> None:
         }
     )
     Addon().update_settings(settings)
-    assert settings["SCHEDULER"] == "shoal.integrations.scrapy.Scheduler"
-    assert settings["ITEM_PIPELINES"]["shoal.integrations.scrapy.RedisPipeline"] == 300
+    assert settings["SCHEDULER"] == "shoal.scrapy.Scheduler"
+    assert settings["ITEM_PIPELINES"]["shoal.scrapy.RedisPipeline"] == 300

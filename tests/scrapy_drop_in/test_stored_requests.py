@@ -13,7 +13,7 @@ from scrapy.http import FormRequest, HtmlResponse, JsonRequest
 from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.request import fingerprint
 
-from shoal.integrations.scrapy.stored_requests import StoredRequests, UnfitRequest
+from shoal.scrapy.requests import StoredRequests, UnfitRequest
 
 
 class Shop(scrapy.Spider):

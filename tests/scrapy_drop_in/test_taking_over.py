@@ -10,17 +10,16 @@ import pytest
 from left_by_scrapy_redis import FILTER, QUEUE, Leftovers, as_json
 from scrapy import Request
 
+from shoal.crawl.opening import Places, store_at
+from shoal.crawl.record import record_of
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.rules.tasks import KNOWN_KEYS
-from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl, join
-from shoal.integrations.scrapy.queue_source import READ_AT_ONCE, QueueSource, SourceKeys
-from shoal.integrations.scrapy.taking_over import TakenOver, TakeOver, take_over
 from shoal.model import Budgets, Crawl, CrawlState
-from shoal.processes.crawl_record import record_of
-from shoal.processes.opening import Places, store_at
-from shoal.settings import Settings
+from shoal.scrapy.crawl import ScrapyCrawl, join
+from shoal.scrapy.importing import READ_AT_ONCE, QueueSource, SourceKeys, TakenOver, TakeOver, take_over
+from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
 
 KEYS = SourceKeys(queue=QUEUE, filter=FILTER, start="pages:start_urls")

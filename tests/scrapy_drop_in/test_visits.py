@@ -7,9 +7,9 @@ import time
 import pytest
 import scrapy
 
-from shoal.integrations.scrapy.command_line import arguments, is_looking
-from shoal.integrations.scrapy.visits import CURRENT, LATE_SECONDS, Visit, Visits
 from shoal.model import Lease, Task
+from shoal.scrapy.settings import arguments, is_looking
+from shoal.scrapy.visits import CURRENT, LATE_SECONDS, Visit, Visits
 
 
 def visit_of(url: str, given: list[Visit], *, interval: float = 0.0) -> Visit:

@@ -64,7 +64,7 @@ URL = "{url}"
 class Pages(scrapy.Spider):
     name = "pages"
     custom_settings = {{
-        "ADDONS": {{"shoal.integrations.scrapy.Addon": 0}},
+        "ADDONS": {{"shoal.scrapy.Addon": 0}},
         "DOWNLOADER_MIDDLEWARES": {{Swapping: 50}},
         "SPIDER_MIDDLEWARES": {{Adding: 40}},
         "ITEM_PIPELINES": {{Asking: 10}},

@@ -8,27 +8,19 @@ import msgspec
 import pytest
 
 from shoal import Spider
-from shoal.cli.commands import crawl_site, demo
+from shoal.cli import crawl, demo
+from shoal.crawl.beginning import RunOf, begin, begin_afresh
+from shoal.crawl.opening import Places
+from shoal.crawl.record import Origin, describe_crawl, next_id, record_of, spider_of, url_rules_of, with_priority
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
-from shoal.processes.beginning import RunOf, begin, begin_afresh
-from shoal.processes.crawl_record import (
-    Origin,
-    describe_crawl,
-    next_id,
-    record_of,
-    spider_of,
-    url_rules_of,
-    with_priority,
-)
-from shoal.processes.opening import Places
-from shoal.settings import Settings
-from shoal.spider_file import load_spider
+from shoal.settings.table import Settings
+from shoal.spider.loading import load_spider
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import item
 from shoal.testing.fakes import MemoryStore, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls import fingerprint, key_of
+from shoal.urls.canonical import fingerprint, key_of
 
 PLACES = Places(frontier="shoal.db", store="shoal.db")
 
@@ -113,10 +105,10 @@ def test_ids_count_on_from_the_highest_number_of_the_spiders_own_crawls() -> Non
     assert spider_of("crawl-a.test-12") == "crawl-a.test"
 
 
-@pytest.mark.parametrize("reference", ["shoal.generic:SitePages", "shoal.cli.demo_spider:Shop"])
+@pytest.mark.parametrize("reference", ["shoal.spider.generic:SitePages", "shoal.cli.demo_spider:Shop"])
 def test_references_that_crawls_in_the_wild_remember_still_load(reference: str) -> None:
     """Crawls keep these texts: worker processes of a crawl that is resumed load its spider by them."""
-    assert reference in (crawl_site.REFERENCE, demo.REFERENCE)
+    assert reference in (crawl.REFERENCE, demo.REFERENCE)
     assert load_spider(reference).__name__ == reference.partition(":")[2]
 
 

@@ -20,9 +20,9 @@ import shoal as api
 from docs_pages import FENCE, MARK, PAGES, ROOT, blocks, name_of
 from shoal import errors
 from shoal.cli.main import COMMANDS
-from shoal.settings import FIELDS, Settings
+from shoal.settings.table import FIELDS, Settings
 from shoal.testing.sites.site import CatalogueSite
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 PACKAGE = ROOT / "src" / "shoal"
 SECONDS = 120.0

@@ -19,14 +19,14 @@ from click import ClickException
 from checks.command_words import check_words
 from docs_pages import PAGES, ROOT, Block, blocks, command_lines, is_generated, name_of, shoal_words
 from shoal import Spider
-from shoal.crawl import settings_of
+from shoal.crawl.sources import check_start
+from shoal.duties.alerts.config import load_alerts
+from shoal.duties.schedules.config import load_schedules
 from shoal.exits.configuration import load_pools
 from shoal.exits.offered import load_own_exits
-from shoal.processes.alerts.alert_config import load_alerts
-from shoal.processes.schedules.schedule_config import load_schedules
-from shoal.processes.sources import check_start
-from shoal.setting_layers import file_layer, resolve
-from shoal.settings import EXITS_VARIABLE
+from shoal.run import settings_of
+from shoal.settings.layers import file_layer, resolve
+from shoal.settings.table import EXITS_VARIABLE
 
 # Languages that a test runs, reads or draws; text is what a command before it has printed.
 RUN = {"sh", "python", "toml", "yaml", "json", "sql", "text", "mermaid"}

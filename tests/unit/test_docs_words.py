@@ -11,7 +11,7 @@ import shoal
 from docs_pages import ROOT
 from shoal.cli.main import COMMANDS
 from shoal.cli.main import shoal as program
-from shoal.settings import FIELDS
+from shoal.settings.table import FIELDS
 
 PAGE = ROOT / "docs" / "explanation" / "words.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal.error_text import code_line_of, kind_of
+from shoal.text.errors import code_line_of, kind_of
 
 SPIDER = """
 from {helper} import fail

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shoal.follow import Follow
-from shoal.generic import LINKS_LISTED, SitePages
-from shoal.spider import Item
+from shoal.spider.follow import Follow
+from shoal.spider.generic import LINKS_LISTED, SitePages
+from shoal.spider.spider import Item
 from shoal.testing.fakes import make_page
 
 

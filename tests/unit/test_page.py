@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shop_page import SHOP, urls
 
-from shoal.element import Element
 from shoal.errors import SelectorError
-from shoal.markup import MarkupLimits, UnfitMarkup, check_markup
-from shoal.page import TurnedAway
+from shoal.spider.element import Element
+from shoal.spider.markup import MarkupLimits, UnfitMarkup, check_markup
+from shoal.spider.page import TurnedAway
 from shoal.testing.fakes import make_page
 
 DEEPEST = 1_000

@@ -9,8 +9,8 @@ from shop_page import SHOP, urls
 
 from shoal import Request, Spider
 from shoal.errors import SelectorError, UsageError
-from shoal.page import HREFS, Page
-from shoal.spider import handler_name
+from shoal.spider.page import HREFS, Page
+from shoal.spider.spider import handler_name
 from shoal.testing.fakes import make_page
 
 

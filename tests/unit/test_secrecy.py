@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.crawl.inbox import letter_of
 from shoal.errors import UsageError
-from shoal.processes.listener import letter_of
-from shoal.secrecy import has_secrets, masked_headers, masked_text, secrets_in, without, without_secrets
-from shoal.urls import canonical
+from shoal.text.secrets import has_secrets, masked_headers, masked_text, secrets_in, without, without_secrets
+from shoal.urls.canonical import canonical
 
 
 def test_secret_headers_are_known_whatever_their_case() -> None:

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from shoal import Spider
-from shoal.crawl import settings_of
 from shoal.errors import SettingError
-from shoal.setting_layers import OF_SCRAPY, environment_layer, file_layer, resolve
-from shoal.setting_values import parse_duration, parse_rate
-from shoal.settings import FIELDS, Settings
+from shoal.run import settings_of
+from shoal.settings.layers import OF_SCRAPY, environment_layer, file_layer, resolve
+from shoal.settings.table import FIELDS, Settings
+from shoal.settings.values import parse_duration, parse_rate
 
 
 def test_the_stronger_layer_counts_and_is_named() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from shoal import Spider
 from shoal.errors import UsageError
-from shoal.spider_file import made
+from shoal.spider.loading import made
 
 
 class Plain(Spider):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import UsageError
-from shoal.spider import spider_name
-from shoal.spider_file import load_spider, made
+from shoal.spider.loading import load_spider, made
+from shoal.spider.spider import spider_name
 
 BOOKS = "from shoal import Spider\nclass Books(Spider):\n    start = ['https://a.test/']\n"
 

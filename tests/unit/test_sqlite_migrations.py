@@ -14,8 +14,7 @@ from shoal.errors import StorageError
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import CrawlState, DeadFilter, Done, ExitUse, LaneUpdate, Progress, Task, TaskState
 from shoal.sqlite_file import VERSIONS
-from shoal.store.base import PageLook
-from shoal.store.outgoing import SinkPlace
+from shoal.store.base import PageLook, SinkPlace
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import item

@@ -8,6 +8,8 @@
 Bodies are written before the captures that name them, and an object is whole or absent: a put of the library is one
 request, or in a folder a file of another name and a rename. Names follow from the content: a write that is repeated
 after a lost reply overwrites itself.
+
+Files in a folder that readers list: there whole, under their name, or not at all.
 """
 
 from __future__ import annotations
@@ -32,12 +34,42 @@ import zstandard
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
 from shoal.archive.base import Capture, RawPage, Removal
-from shoal.archive.folder_files import write_whole
-from shoal.archive.places import CREDENTIALS, Place, find_place, first_line
+from shoal.archive.urls import CREDENTIALS, Place, find_place, first_line
 from shoal.errors import ServerUnreachable, ShoalError, StorageBroken, StorageError, UsageError
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
+
+
+def write_whole(path: Path, octets: bytes, *, below: Path) -> None:
+    """Write a file that outlives a power cut, in a folder somewhere below another one.
+
+    Not by the library: what a killed process has begun it leaves beside the file, under a name that readers take for
+    one more. Ours begins with a dot, which they skip, and is the same at every try."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    begun = path.with_name(f".{path.name}.part")
+    try:
+        with begun.open("wb") as file:
+            file.write(octets)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        begun.unlink(missing_ok=True)
+        raise
+    begun.replace(path)
+    for folder in path.parents:
+        _sync(folder)
+        if folder == below:
+            break
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
 
 FORMAT = 1
 MARKER = "shoal-archive.json"

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.errors import ShoalError
-from shoal.near_names import nearest
-from shoal.secrecy import masked_text
+from shoal.text.near_names import nearest
+from shoal.text.secrets import masked_text
 from shoal.version import __version__
 
 if TYPE_CHECKING:
-    from shoal.processes.black_box import BlackBox
+    from shoal.worker.black_box import BlackBox
 
 INTERRUPTED = 130
 NEW_OBJECTS = 20_000
@@ -32,41 +32,41 @@ BROKEN_PIPE = 141
 
 CRAWL_HELP = "CRAWL is a crawl's id, or a spider's name for its newest crawl; leave it out where only one can be meant."
 
-# In the order in which people meet them; the value is the module in `commands/`.
+# In the order in which people meet them; the value is the module in this folder.
 COMMANDS = {
     "demo": "demo",
-    "crawl": "crawl_site",
+    "crawl": "crawl",
     "run": "run",
-    "worker": "join",
+    "worker": "worker",
     "add": "add",
-    "import": "import_queue",
+    "import": "import_",
     "serve": "serve",
     "status": "status",
-    "crawls": "crawl_table",
+    "crawls": "crawls",
     "top": "top",
-    "exits": "exit_table",
-    "advise": "advise_crawl",
+    "exits": "exits",
+    "advise": "advise",
     "pause": "steer",
     "resume": "steer",
     "cancel": "steer",
     "pace": "steer",
-    "delete": "delete_crawls",
+    "delete": "delete",
     "priority": "steer",
     "why": "why",
-    "dead": "dead_letters",
-    "alerts": "alert_list",
-    "schedule": "schedule_table",
-    "export": "export_items",
-    "diff": "diff_items",
-    "page": "archived_page",
-    "replay": "replay_pages",
-    "warc": "warc_file",
+    "dead": "dead",
+    "alerts": "alerts",
+    "schedule": "schedule",
+    "export": "export",
+    "diff": "diff",
+    "page": "page",
+    "replay": "replay",
+    "warc": "warc",
     "sql": "sql",
-    "sink": "sink_table",
-    "store": "store_upkeep",
-    "deploy": "deploy_files",
-    "chaos": "chaos_run",
-    "settings": "settings_table",
+    "sink": "sink",
+    "store": "store",
+    "deploy": "deploy",
+    "chaos": "chaos",
+    "settings": "settings",
 }
 
 
@@ -92,7 +92,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"shoal.cli.commands.{COMMANDS[cmd_name]}")
+        module = importlib.import_module(f"shoal.cli.{COMMANDS[cmd_name]}")
         # A word of Python's own cannot be the name of a function.
         command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         return _explained(command) if isinstance(command, click.Command) else None
@@ -187,7 +187,7 @@ def _read_environment() -> None:
     name them. What that needs is loaded only where there are such variables."""
     names = [name for name in os.environ if name.startswith("SHOAL_")]
     if names:
-        importlib.import_module("shoal.variables").check_names(os.environ)
+        importlib.import_module("shoal.settings.variables").check_names(os.environ)
     if any(name.endswith("_FILE") for name in names):
         importlib.import_module("shoal.cli.secret_files").read_secret_files(os.environ)
 

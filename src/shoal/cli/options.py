@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.crawl.places import DEFAULT_FILE, check_place, check_store_exists, file_of, named_by
 from shoal.errors import UsageError
 from shoal.pipes import is_pipe
-from shoal.processes.result_places import DEFAULT_FILE, check_place, check_store_exists, file_of, named_by
-from shoal.secrecy import masked
-from shoal.settings import (
+from shoal.settings.table import (
     ARCHIVE_VARIABLE,
     EXITS_VARIABLE,
     FIELDS,
@@ -26,9 +25,10 @@ from shoal.settings import (
     SINK_VARIABLE,
     STORE_VARIABLE,
 )
+from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
 
 Command = Callable[..., Any]
 
@@ -325,7 +325,7 @@ def kinds_with(text: str) -> Callable[[Command], Command]:
     """--kinds, passed as `kinds`: a tuple, empty where it is not given."""
 
     def parsed(_: click.Context, __: click.Parameter, given: str | None) -> tuple[str, ...]:
-        from shoal.setting_values import parse_kinds
+        from shoal.settings.values import parse_kinds
 
         return () if given is None else parse_kinds(given)
 
@@ -374,7 +374,7 @@ def crawl_argument(command: Command) -> Command:
 
 def places_of(frontier: str, store: str | None, *, archive: str | None = None, other_store: bool = False) -> Places:
     """The places that were named. Which store is meant where none was is known when the crawl is."""
-    from shoal.processes.opening import Places
+    from shoal.crawl.opening import Places
 
     return Places(frontier=frontier, store=store or "", archive=archive, other_store=other_store)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from shoal.errors import UsageError
-from shoal.secrecy import masked
-from shoal.variables import FILE, PASSWORD_FILE, VARIABLES
+from shoal.settings.variables import FILE, PASSWORD_FILE, VARIABLES
+from shoal.text.secrets import masked
 
 VALUES, PLACES = (
     tuple(name for name, variable in VARIABLES.items() if ending in variable.endings)

@@ -1,4 +1,7 @@
-"""Which crawl a command means: an id, a spider's name, or none where only one crawl can be meant."""
+"""Which crawl a command means: an id, a spider's name, or none where only one crawl can be meant.
+
+Asks before a crawl is discarded or cancelled on which others work.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,17 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+import click
+
 from shoal.cli.display.lines import say_on
+from shoal.cli.display.numbers import several
+from shoal.crawl.opening import Places, frontier_at
+from shoal.crawl.record import is_unfinished, with_refusals
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl
-from shoal.near_names import nearest
-from shoal.processes.crawl_record import is_unfinished, with_refusals
-from shoal.processes.opening import Places, frontier_at
+from shoal.model import Crawl, WorkerBeat
+from shoal.text.near_names import nearest
+from shoal.worker.workers import at_work
 
 LISTED = 8
 Say = Callable[[str], None]
@@ -91,3 +98,26 @@ async def deletion_named(crawl: Crawl, *, frontier: Frontier) -> AsyncIterator[N
         if crawl.id in [one.id for one in await frontier.crawls()]:
             raise
         raise UsageError(f"{crawl.id} was deleted while this run worked on it: what it has stored stays") from None
+
+
+NAMED = 4
+
+
+async def ask_if_others_work_on(crawl: Crawl, *, frontier: Frontier, deed: str, yes: bool) -> None:
+    """Name the workers that work on the crawl right now and ask whether the deed is meant. Refuses where nobody can be
+    asked; `yes` is the answer given before."""
+    workers = [] if yes else await at_work(crawl.id, frontier=frontier)
+    if not workers:
+        return
+    said = f"{crawl.id} is worked on right now by {named(workers)}"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{said}: stop them, or {deed} it anyway with --yes")
+    if not click.confirm(f"{said}. {deed.capitalize()} it?", err=True):
+        raise UsageError(f"{crawl.id} was left as it is")
+
+
+def named(workers: list[WorkerBeat]) -> str:
+    """Workers, for people."""
+    names = ", ".join(f"{beat.worker} on {beat.host}" for beat in workers[:NAMED])
+    more = f" and {len(workers) - NAMED} more" if len(workers) > NAMED else ""
+    return f"{several(len(workers), 'worker')} ({names}{more})"

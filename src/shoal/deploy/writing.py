@@ -10,8 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal.deploy.deploy_plan import Plan, WorkerGroup
-from shoal.deploy.installed_spider import GIT
+from shoal.deploy.plan import GIT, Plan, WorkerGroup
 
 REQUIREMENTS = "requirements.txt"
 NO_REQUIREMENTS = "# Packages that the spider imports, one per line, as pip reads them.\n"

@@ -10,16 +10,16 @@ from typing import Final
 
 import msgspec
 
-from shoal.error_text import line_of
 from shoal.exits.refusals import ExitRefusal
 from shoal.fetch.base import Fetch, Fetcher, Response
-from shoal.fetch.exit_config import ExitConfig, secrets_of
+from shoal.fetch.exits import ExitConfig, secrets_of
 from shoal.frontier.base import Frontier
-from shoal.frontier.start_slots import wait_for_slot
+from shoal.frontier.clock import wait_for_slot
 from shoal.model import VIA, Lease
-from shoal.session import Session
-from shoal.settings import Settings
-from shoal.urls import UrlRules, lane_of
+from shoal.settings.table import Settings
+from shoal.spider.session import Session
+from shoal.text.errors import line_of
+from shoal.urls.canonical import UrlRules, lane_of
 
 MAX_SESSIONS: Final = 1024
 

@@ -1,27 +1,349 @@
 """The exits that a crawl may use: pools of proxies, gateways and accounts, read from files and the environment.
 
 Secrets stay inside `ExitConfig`: its name is what logs, tables and the frontier see, and its `repr` shows nothing else.
+
+The tables that pools are written in: their keys, and the files and variables that they name.
+
+Exits as people write them: proxies, gateways, addresses of this machine.
+
+Accounts as people write them: logins, and headers that let requests in.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
+import ada_url
 import msgspec
 
 from shoal.errors import SettingError
-from shoal.exits.exit_urls import exits_in
-from shoal.exits.logins import accounts_in
-from shoal.exits.pool_tables import ACCOUNTS, ENCODING, FOREIGN, PROXIES, Source, read_toml, reason_of
-from shoal.fetch.exit_config import ExitConfig
-from shoal.fetch.own_addresses import BIND
+from shoal.fetch.addresses import BIND, parse_address
+from shoal.fetch.exits import TARGET, ExitConfig
 from shoal.model import DIRECT
-from shoal.setting_values import parse_duration, parse_rate
+from shoal.settings.values import parse_duration, parse_rate
+from shoal.text.near_names import did_you_mean
+
+PROXIES: Final = "proxies"
+ACCOUNTS: Final = "accounts"
+EXITS: Final = "exits"
+ENCODING: Final = "utf-8-sig"  # Windows editors begin a file with a byte order mark
+
+Login = dict[str, str | dict[str, str]]
+
+
+class Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The keys of `[proxies.NAME]`, `[accounts.NAME]` and `[exits.NAME]`."""
+
+    urls: list[str] = []
+    url: str = ""
+    logins: list[Login] = []
+    hosts: list[str] = []
+    file: str = ""
+    env: str = ""
+    rate: str | None = None
+    per_exit: int = 0
+    host_rate: str | None = None
+    per_host: int = 1000
+    sticky: bool = False
+    rotate: str = ""
+    quarantine: str = "1m"
+    max_quarantine: str = "1h"
+    region: str = ""
+    cost: float = 0.0
+    cost_per_gb: float = 0.0
+    error_statuses: tuple[int, ...] = (401, 402, 407)
+    forward_secrets: bool = False
+
+
+_FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Table)}
+_ONLY_PROXIES: Final = {"urls", "url", "region", "error_statuses", "forward_secrets"}
+_ONLY_ACCOUNTS: Final = {"logins", "hosts"}
+# Towards a host, offered exits keep the pace of the crawl, or that of the pool that they are offered to.
+_NOT_OFFERED: Final = {"host_rate", "per_host"}
+FOREIGN: Final = {PROXIES: _ONLY_ACCOUNTS, ACCOUNTS: _ONLY_PROXIES, EXITS: _ONLY_ACCOUNTS | _NOT_OFFERED}
+
+
+class Source:
+    """The table and file that a pool comes from: reads the files and variables it names, and says what is wrong."""
+
+    def __init__(self, table: str, folder: Path, environ: Mapping[str, str]) -> None:
+        self._table = table
+        self._folder = folder
+        self._environ = environ
+
+    def fail(self, problem: str) -> NoReturn:
+        """Refuse the pool."""
+        raise SettingError(f"{self._table}: {problem}")
+
+    @property
+    def title(self) -> str:
+        """The table and its file."""
+        return self._table
+
+    def table(self, table: Any, *, foreign: set[str]) -> Table:
+        """The table with every value checked; an unknown key is an error, and so is one of `foreign`."""
+        if not isinstance(table, dict):
+            self.fail("it is not a table")
+        known = _FIELDS.keys() - foreign
+        for key, value in table.items():
+            if key not in known:
+                self.fail(f"unknown key {key!r}; {did_you_mean(key, known, otherwise='see the how-to page')}")
+            try:
+                converted = msgspec.convert(value, _FIELDS[key].type)
+            except msgspec.ValidationError as error:
+                self.fail(f"{key}: {str(error).lower()}")  # not the value: it may be a secret
+            if isinstance(converted, int | float) and not 0 <= converted < math.inf:
+                self.fail(f"{key}: {converted:g} is {'less than 0' if converted < 0 else 'no amount'}")
+        given = msgspec.convert(table, Table)
+        if given.per_host < 1 or ("per_exit" in table and given.per_exit < 1):
+            self.fail("per_exit and per_host are at least 1")
+        return given
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of a file beside this one, without comments."""
+        return [line for line in (line.strip() for line in self.text(name).splitlines()) if line and line[0] != "#"]
+
+    def urls(self, name: str) -> dict[str, str]:
+        """The URLs of such a file by their line numbers. A comment may follow a URL."""
+        lines = enumerate((line.split(" #")[0].strip() for line in self.text(name).splitlines()), 1)
+        return {f"line {number} of {name}": line for number, line in lines if line and line[0] != "#"}
+
+    def text(self, name: str) -> str:
+        """The text of a file beside this one."""
+        try:
+            return (self._folder / name).read_text(encoding=ENCODING)
+        except (OSError, UnicodeDecodeError) as error:
+            self.fail(f"cannot read {name}: {reason_of(error)}")
+
+    def variable(self, name: str) -> str:
+        """The value of an environment variable, which must not be empty."""
+        value = self._environ.get(name, "").strip()
+        return value or self.fail(f"the environment has no {name}")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding=ENCODING))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path} is not valid TOML: {reason_of(error)}") from None
+
+
+def reason_of(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+PROXY_SCHEMES: Final = ("http", "https", "socks5", "socks5h")
+
+_PROVIDER_FORM: Final = re.compile(r"([^\s:/@]+):(\d+)(?::([^\s:]+):(\S+))?")
+_HOST: Final = re.compile(r"[\w.-]+|[0-9a-f:.]+")
+_EXAMPLE: Final = "http://user:password@host:3128, socks5://host:1080, or a URL with {url} in it"
+
+_BIND_EXAMPLE: Final = f"{BIND}192.0.2.7, with an address of this machine"
+
+
+def exits_in(pool: str, given: Table, source: Source) -> tuple[ExitConfig, ...]:
+    """The proxies and gateways of a pool, each once, in the order they were written."""
+    written = {f"entry {number} of urls": url.strip() for number, url in enumerate(given.urls, 1)}
+    written |= {"url": given.url.strip()} if given.url else {}
+    written |= source.urls(given.file) if given.file else {}
+    words = re.split(r"[\s,]+", source.variable(given.env).strip(", ")) if given.env else []
+    written |= {f"word {number} of {given.env}": word for number, word in enumerate(words, 1)}
+    urls: dict[str, str] = {}
+    for where, entry in written.items():
+        url, host = _written(entry)
+        if not url:
+            example = _BIND_EXAMPLE if entry.startswith(BIND) else _EXAMPLE
+            source.fail(f"{where} is not an exit ({host}): write {example}")
+        urls.setdefault(url, host)
+    exits = zip(_distinct(f"{pool}/{host}" for host in urls.values()), urls, strict=True)
+    return tuple(
+        ExitConfig(name=name, kind="address", address=url.removeprefix(BIND))
+        if url.startswith(BIND)
+        else ExitConfig(
+            name=name,
+            kind="gateway",
+            url=url,
+            error_statuses=given.error_statuses,
+            forwards_secrets=given.forward_secrets,
+        )
+        if TARGET in url
+        else ExitConfig(name=name, kind="proxy", url=url)
+        for name, url in exits
+    )
+
+
+def _written(entry: str) -> tuple[str, str]:
+    """An exit as it is kept, and its name; or nothing, and what is wrong with the entry."""
+    if entry.startswith(BIND):
+        try:
+            address = parse_address(entry.removeprefix(BIND))
+        except ValueError as error:
+            return "", str(error)
+        return f"{BIND}{address}", address
+    return _gateway(entry) if TARGET in entry else parse_proxy(entry)
+
+
+def parse_proxy(entry: str) -> tuple[str, str]:
+    """The proxy's URL and its host:port; or no URL, and what is wrong with the entry."""
+    if plain := _PROVIDER_FORM.fullmatch(entry):
+        host, port, user, password = plain.groups()
+        who = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""
+        entry = f"http://{who}{host}:{port}"
+    try:
+        parts = urlsplit(entry)
+        port_number = parts.port
+    except ValueError:
+        return "", "its port is no number up to 65535; write / ? # @ in a password as %2F %3F %23 %40"
+    if parts.scheme not in PROXY_SCHEMES:
+        return "", f"its scheme is none of {', '.join(PROXY_SCHEMES)}"
+    name = _host_of(parts)
+    if not name or not port_number or parts.path not in ("", "/") or parts.query or parts.fragment:
+        return "", "it wants a host and a port, and nothing behind them"
+    address = f"{f'[{name}]' if ':' in name else name}:{port_number}"
+    user, password = (quote(unquote(part or ""), safe="") for part in (parts.username, parts.password))
+    who = f"{user}:{password}@" if user or password else ""
+    return f"{parts.scheme}://{who}{address}", address
+
+
+def _gateway(entry: str) -> tuple[str, str]:
+    """The gateway's template and its host; or no template, and what is wrong with the entry."""
+    problem = "", "a gateway is a http or https URL with {url} behind its host"
+    try:
+        parts = urlsplit(entry.partition(TARGET)[0])
+        name = _host_of(parts) if parts.port != 0 else ""  # an invalid port raises
+    except ValueError:
+        return problem
+    if parts.scheme not in ("http", "https") or not name or not (parts.path or parts.query):
+        return problem
+    if not parts.path:
+        entry = entry.replace("?", "/?", 1)
+    return entry, parts.netloc.rpartition("@")[2]
+
+
+def _host_of(parts: SplitResult) -> str:
+    """The host; empty if it is not a valid one."""
+    return parts.hostname if parts.hostname and _HOST.fullmatch(parts.hostname) else ""
+
+
+def _distinct(names: Iterable[str]) -> Iterator[str]:
+    """The names, each of them once: the second a becomes a-2."""
+    seen: dict[str, int] = {}
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        yield name if seen[name] == 1 else f"{name}-{seen[name]}"
+
+
+_LOGIN_NAME: Final = re.compile(r"[^\s/]{1,100}")
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]{1,8192}")
+_HTTP: Final = re.compile("https?://")
+_FROM_ENVIRONMENT: Final = "_env"
+
+
+def accounts_in(pool: str, given: Table, source: Source) -> tuple[ExitConfig, ...]:
+    """The accounts of a pool, in the order they were written."""
+    logins = list(given.logins)
+    if given.file.endswith(".toml"):
+        logins += _logins_of(given.file, source)
+    elif given.file:
+        logins += [_login(line, source) for line in source.lines(given.file)]
+    if given.env:
+        logins += [_login(word, source) for word in source.variable(given.env).split()]
+    hosts = tuple(_beginning(host, source, number=number) for number, host in enumerate(given.hosts, 1))
+    exits: dict[str, ExitConfig] = {}
+    for number, login in enumerate(logins, 1):
+        where = f"login {number} of its {len(logins)}"
+        config = _account(pool, login, source, where=where, hosts=hosts)
+        if config.name in exits:
+            source.fail(f"{where} has no name of its own: write name = …")
+        exits[config.name] = config
+    kinds = {config.kind for config in exits.values()}
+    if len(kinds) > 1:
+        source.fail("some of its accounts have a password and some have only headers: make two pools of them")
+    if hosts and not any(config.headers for config in exits.values()):
+        source.fail("hosts says where headers go, and no login has headers: write headers = { … }")
+    return tuple(exits.values())
+
+
+def _account(pool: str, login: Login, source: Source, *, where: str, hosts: tuple[str, ...]) -> ExitConfig:
+    headers = login.get("headers", {})
+    if isinstance(headers, str):
+        source.fail(f'headers of {where} is no table: write headers = {{ X-Api-Key_env = "NAME_OF_A_VARIABLE" }}')
+    plain = {key: value for key, value in login.items() if key != "headers"}
+    texts = {key: value for key, value in plain.items() if isinstance(value, str)}
+    if odd := next((key for key in plain if key not in texts), None):
+        source.fail(f"{odd} of {where} is a table: only headers is one")
+    fields = _resolved(texts, source)
+    name = fields.get("name", "")
+    if not _LOGIN_NAME.fullmatch(name):
+        source.fail(f"{where} has no name of its own: write name = …")
+    agent, proxy = fields.pop("user_agent", ""), fields.pop("proxy", "")
+    url, problem = parse_proxy(proxy) if proxy else ("", "")
+    if proxy and not url:
+        source.fail(f"the proxy of {name} is not one ({problem}): write http://user:password@host:3128")
+    return ExitConfig(
+        name=f"{pool}/{name}",
+        kind="key" if headers and fields.keys() == {"name"} else "account",
+        url=url,
+        user_agent=agent,
+        fields=fields,
+        headers=_headers(headers, source, name=name, hosts=hosts),
+        hosts=hosts if headers else (),
+    )
+
+
+def _resolved(texts: dict[str, str], source: Source) -> dict[str, str]:
+    """The values, those of variables looked up: `password_env` is the password."""
+    return {
+        key.removesuffix(_FROM_ENVIRONMENT): source.variable(value) if key.endswith(_FROM_ENVIRONMENT) else value
+        for key, value in texts.items()
+    }
+
+
+def _headers(headers: dict[str, str], source: Source, *, name: str, hosts: tuple[str, ...]) -> dict[str, str]:
+    found = _resolved(headers, source)
+    for number, (header, value) in enumerate(found.items(), 1):
+        if not _HEADER_NAME.fullmatch(header) or not _HEADER_VALUE.fullmatch(value):
+            # Neither name nor value: people may have swapped them.
+            source.fail(f"header {number} of {name} is no header: write a name, and a value of one line in ASCII")
+    if found and not hosts:
+        source.fail('its headers would go to every site: write hosts = ["api.example.com"]')
+    return found
+
+
+def _beginning(host: str, source: Source, *, number: int) -> str:
+    """What the URLs of a host begin with. Over http only where that was written: there anybody can read headers."""
+    written = host if "://" in host else f"https://{host}"
+    try:
+        # As in the URLs of tasks: api.bücher.example has another form there.
+        url = ada_url.URL(f"{written.rstrip('/')}/")
+    except ValueError:
+        url = None
+    if url is None or "*" in url.host or url.href != f"{url.protocol}//{url.host}/" or not _HTTP.match(url.href):
+        source.fail(  # without the entry: people may have written a secret into it
+            f"entry {number} of hosts is no host: write api.example.com, or http://localhost:8000 without TLS"
+        )
+    return url.href
+
+
+def _logins_of(name: str, source: Source) -> list[Login]:
+    try:
+        return msgspec.convert(tomllib.loads(source.text(name)).get("logins"), list[Login])
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError):
+        source.fail(f"{name} is no list of logins: write [[logins]] with name = … and password = …")
+
+
+def _login(line: str, source: Source) -> Login:
+    name, colon, password = line.partition(":")
+    return {"name": name, "password": password} if colon else source.fail("a login is written as name:password")
+
 
 MAX_EXITS: Final = 10_000
 

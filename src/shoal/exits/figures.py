@@ -87,7 +87,7 @@ def earnings_of(uses: Iterable[ExitStatus]) -> list[Earnings]:
     found = [
         Earnings(
             host=host_of(lane),
-            pool=pool_of(lane),
+            pool=pool_of_lane(lane),
             exits=len(group),
             requests=sum(use.requests for use in group),
             cost=sum(use.cost for use in group),
@@ -103,7 +103,7 @@ def host_of(lane: str) -> str:
     return lane.partition(VIA)[0]
 
 
-def pool_of(lane: str) -> str:
+def pool_of_lane(lane: str) -> str:
     """The pool that a lane goes via."""
     return lane.partition(VIA)[2]
 

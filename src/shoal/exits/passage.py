@@ -9,7 +9,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-from shoal.error_text import reason_of
 from shoal.exits.accounts import Accounts, AccountSession
 from shoal.exits.refusals import (
     HELD_AGAINST,
@@ -21,19 +20,19 @@ from shoal.exits.refusals import (
     unused,
     verdict_on,
 )
-from shoal.exits.site_cookies import SiteCookies, Visit
+from shoal.exits.site_cookies import SiteCookies, SiteVisit
 from shoal.exits.troubles import KEY_UNSENT, Troubles, trouble_of, trouble_of_family, trouble_of_unsent
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
-from shoal.fetch.exit_config import ExitConfig, headers_for, secrets_of
-from shoal.fetch.through import Through
+from shoal.fetch.exits import ExitConfig, Through, headers_for, secrets_of
 from shoal.frontier.base import Frontier
 from shoal.model import DIRECT, VIA, Lease, Pool, Released, Result, Retry
-from shoal.page import TurnedAway
 from shoal.policy.retries import Verdict, judge
-from shoal.secrecy import secrets_in
-from shoal.session import Session
-from shoal.settings import Settings
-from shoal.urls import UrlRules
+from shoal.settings.table import Settings
+from shoal.spider.page import TurnedAway
+from shoal.spider.session import Session
+from shoal.text.errors import reason_of
+from shoal.text.secrets import secrets_in
+from shoal.urls.canonical import UrlRules
 
 MISSING_SECONDS: Final = 5.0
 MAX_FAILED: Final = 4096
@@ -54,7 +53,7 @@ class Passage(Protocol):
         """Send the page's request, with the cookies that are for it. Refused: the account cannot log in."""
 
     @property
-    def last_visit(self) -> Visit | None:
+    def last_visit(self) -> SiteVisit | None:
         """The last request that `fetch` sent, as far as cookies go; None where there are no cookies."""
 
     def cookies_for(self, url: str) -> str:
@@ -92,7 +91,7 @@ class DirectPassage:
         self._lease = lease
         self._cookies = cookies
         self.fetcher = fetcher
-        self.last_visit: Visit | None = None
+        self.last_visit: SiteVisit | None = None
 
     @property
     def robots_failures(self) -> int:
@@ -158,7 +157,7 @@ class ExitPassage:
         self._account: AccountSession | None = None
         self._had_key = False
         self._cookies = cookies
-        self.last_visit: Visit | None = None
+        self.last_visit: SiteVisit | None = None
 
     @property
     def fetcher(self) -> Fetcher:
@@ -197,7 +196,7 @@ class ExitPassage:
         self._account = account
         sent = account.cookies_for(request.url)
         answer = await self._through.fetch(account.signed(request))
-        self.last_visit = Visit(answer, sent, isinstance(answer, Response) and account.take(answer))
+        self.last_visit = SiteVisit(answer, sent, isinstance(answer, Response) and account.take(answer))
         return answer
 
     def host_latency(self, answer: Response | Fault) -> float:
@@ -287,7 +286,7 @@ def without_cookies(headers: dict[str, str]) -> dict[str, str]:
     return {name: text for name, text in headers.items() if name != "set-cookie"}
 
 
-def _secrets_of(visit: Visit | None) -> list[str]:
+def _secrets_of(visit: SiteVisit | None) -> list[str]:
     return [] if visit is None else visit.secrets()
 
 

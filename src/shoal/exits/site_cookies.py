@@ -19,7 +19,7 @@ from shoal.fetch.base import Fault, Fetch, Fetcher, Response
 from shoal.fetch.cookies import HOSTS_REMEMBERED, CookieJar, site_of
 from shoal.frontier.base import Frontier
 from shoal.model import Lease
-from shoal.urls import lane_of
+from shoal.urls.canonical import lane_of
 
 MAX_JARS: Final = 10_000
 MAX_BYTES: Final = 32 * 1024 * 1024
@@ -33,7 +33,7 @@ SHORTEST_SECRET: Final = 8
 Visitor = tuple[str, str]  # an exit, and the site that sees it
 
 
-class Visit(NamedTuple):
+class SiteVisit(NamedTuple):
     """One request with its answer. `sent`: the Cookie header; `has_new`: the answer set cookies that were not there."""
 
     answer: Response | Fault
@@ -78,7 +78,7 @@ class SiteCookies:
         self._jars: OrderedDict[Visitor, _SiteJar] = OrderedDict()
         self.weight = 0
 
-    async def visit(self, request: Fetch, *, fetcher: Fetcher, lease: Lease) -> Visit:
+    async def visit(self, request: Fetch, *, fetcher: Fetcher, lease: Lease) -> SiteVisit:
         """Send a request with the cookies that are for it, and keep those of the answer. A Cookie header that the
         request has itself stays as it is, and the jar adds nothing to it."""
         if self._frontier is not None:
@@ -88,7 +88,7 @@ class SiteCookies:
             request = msgspec.structs.replace(request, headers={**(request.headers or {}), "Cookie": sent})
         answer = await fetcher.fetch(request)
         lines = answer.headers.get("set-cookie") if isinstance(answer, Response) else None
-        return Visit(answer, sent, await self._take(lease, request.url, lines) if lines else False)
+        return SiteVisit(answer, sent, await self._take(lease, request.url, lines) if lines else False)
 
     def header(self, exit: str, url: str) -> str:  # noqa: A002 -- the word for it
         """The Cookie header for a request; empty when no cookie is for it."""

@@ -1,53 +1,70 @@
-"""Requests that leave from an address of this machine: routes of their own for each, as a client has one address."""
+"""The addresses of this machine: which ones requests can leave from."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
-from shoal.fetch.base import Fault
-from shoal.fetch.exit_config import ExitConfig
-from shoal.fetch.faults import lacks_a_port
-from shoal.fetch.own_addresses import has_address
-from shoal.fetch.proxies import fault_of
-from shoal.fetch.routes import Routes
-
-# With more addresses than this, used one after the other, every request would build a client.
-MAX_ADDRESSES: Final = 256
+BIND: Final = "bind:"  # begins an exit that is an address of this machine
+_IPV4_TABLE: Final = Path("/proc/net/fib_trie")
+_IPV6_TABLE: Final = Path("/proc/net/if_inet6")
+_LOCAL: Final = re.compile(r"\|-- (\S+)\s+/32 host LOCAL")
+MOST_SHOWN: Final = 12
 
 
-class AddressRoutes:
-    """The routes from each address in use. They share the look-ups, and the open connections that a worker may keep."""
-
-    def __init__(self, routes: Routes, *, addresses: int) -> None:
-        self._routes = routes
-        self._share = min(addresses, MAX_ADDRESSES)
-        self._by_address: OrderedDict[str, Routes] = OrderedDict()
-
-    def of(self, address: str) -> Routes:
-        """The routes from this address. Those that were not used for longest go on working, but are not kept."""
-        found = self._by_address.get(address)
-        if found is None:
-            if len(self._by_address) >= MAX_ADDRESSES:
-                self._by_address.popitem(last=False)
-            found = self._by_address[address] = self._routes.leaving_from(address, share=self._share)
-        self._by_address.move_to_end(address)
-        return found
-
-    def relieve(self) -> None:
-        """Drop idle connections, as `Routes.relieve` does."""
-        for routes in self._by_address.values():
-            routes.relieve()
-
-    async def close(self) -> None:
-        """Close connections."""
-        for routes in self._by_address.values():
-            await routes.close()
-        self._by_address.clear()
+def has_address(address: str) -> bool:
+    """Whether requests can leave from this address: it is one of this machine's."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
 
 
-def address_fault(config: ExitConfig, error: Exception) -> Fault | None:
-    """The fault of an address that this machine has lost; None: something else failed."""
-    if lacks_a_port(error) and not has_address(config.address):
-        return fault_of(config, f"this machine does not have the address {config.address} any more", is_certain=True)
-    return None
+def family_of(address: str) -> str:
+    """The kind of an address, in words."""
+    return "IPv6" if ":" in address else "IPv4"
+
+
+def parse_address(text: str) -> str:
+    """The address of `bind:ADDRESS` in its usual spelling. Raises ValueError with what is wrong with it."""
+    try:
+        address = ipaddress.ip_address(text.strip("[]"))
+    except ValueError:
+        raise ValueError("it is no IPv4 or IPv6 address") from None
+    if address.is_unspecified or address.is_multicast or "%" in text or address.is_link_local:
+        raise ValueError("requests cannot leave from such an address")
+    return str(address)
+
+
+def check_own(addresses: Iterable[str]) -> str:
+    """What is wrong with these addresses, and which ones this machine has; empty: it has all of them."""
+    missing = [address for address in addresses if not has_address(address)]
+    if not missing:
+        return ""
+    own = own_addresses()
+    has = f"it has {', '.join(own[:MOST_SHOWN])}" if own else "`ip address` shows those that it has"
+    more = f" and {len(own) - MOST_SHOWN} more" if len(own) > MOST_SHOWN else ""
+    return f"this machine does not have the address {', '.join(missing[:3])}: {has}{more}"
+
+
+def own_addresses() -> list[str]:
+    """The addresses of this machine, as far as the system tells; those that lead to itself last."""
+    found = {ipaddress.ip_address(text) for text in _LOCAL.findall(_text_of(_IPV4_TABLE))}
+    for line in _text_of(_IPV6_TABLE).splitlines():
+        found.add(ipaddress.IPv6Address(int(line.split()[0], 16)))
+    usable = [address for address in found if not address.is_link_local]
+    return [str(address) for address in sorted(usable, key=lambda one: (one.is_loopback, one.version, int(one)))]
+
+
+def _text_of(table: Path) -> str:
+    try:
+        return table.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""

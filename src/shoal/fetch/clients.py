@@ -1,5 +1,8 @@
 """HTTP clients, each for a batch of origins. Only a whole client can be dropped, and its connections with it: the batch
-of hosts that were visited once and did not come back goes first."""
+of hosts that were visited once and did not come back goes first.
+
+Idle connections are closed while this process lacks file descriptors: they are what it can do without.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import contextlib
 import errno
 import math
 import os
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,7 +22,7 @@ from pyreqwest.exceptions import BuilderError
 from pyreqwest.runtime import runtime_worker_threads
 
 from shoal.fetch.descriptors import idle_within, is_short, is_used_up, open_limit
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 ACCEPT: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 ACCEPT_LANGUAGE: Final = "en,*;q=0.5"
@@ -299,3 +303,44 @@ def secure_builder(settings: Settings, *, trusted_roots: bytes | None) -> Client
     if trusted_roots is not None:
         builder.add_root_certificate_pem(trusted_roots)
     return builder
+
+
+# Connections that are in use at one look are idle at the next, and are kept for hosts that may never come back.
+LOOK_SECONDS: Final = 0.1
+# Requests that met the shortage come back within this time.
+WATCH_SECONDS: Final = 2.0
+# A shortage of something else (ports, memory): closing connections more often would not help.
+CLOSE_SECONDS: Final = 1.0
+
+
+class Relief:
+    """Closes idle connections when a request met a shortage, and goes on while all descriptors are in use."""
+
+    def __init__(self, close_idle: Callable[[], None], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._close_idle = close_idle
+        self._clock = clock
+        self._closed = self._until = -WATCH_SECONDS
+        self._watching: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """A request has met a shortage."""
+        self._until = self._clock() + WATCH_SECONDS
+        if self._clock() >= self._closed + CLOSE_SECONDS:
+            self._close()
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch())
+
+    def end(self) -> None:
+        """Stop looking."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _watch(self) -> None:
+        while self._clock() < self._until:
+            await asyncio.sleep(LOOK_SECONDS)
+            if is_used_up():
+                self._close()
+
+    def _close(self) -> None:
+        self._closed = self._clock()
+        self._close_idle()

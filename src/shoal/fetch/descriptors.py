@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from shoal.error_text import several
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.text.errors import several
 
 MOST_WANTED: Final = 65_536
 RESERVE: Final = 64  # files of frontier, store and archive, connections to servers, and what a spider opens

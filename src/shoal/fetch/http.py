@@ -1,10 +1,14 @@
-"""Pages over HTTP/1.1 and HTTP/2: one request, one answer, every limit kept on the way."""
+"""Pages over HTTP/1.1 and HTTP/2: one request, one answer, every limit kept on the way.
+
+One moving deadline for one piece of work, safe with awaitables that swallow a cancellation.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
 from typing import Final
 
 import msgspec
@@ -15,22 +19,77 @@ from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response as Answer
 from pyreqwest.response import ResponseBodyReader
 
-from shoal.fetch.addresses import AddressRoutes, address_fault
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
-from shoal.fetch.clients import FOREVER
-from shoal.fetch.deadline import Deadline
+from shoal.fetch.clients import FOREVER, Relief
 from shoal.fetch.decode import decompress, too_large
 from shoal.fetch.descriptors import has_source
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.fetch.faults import explain, lacks_a_port, never_connected
-from shoal.fetch.gateways import gateway_answer, gateway_fault, gateway_headers, gateway_url
-from shoal.fetch.proxies import ProxyRoutes, proxy_answer, proxy_fault
+from shoal.fetch.guard import Lookup
+from shoal.fetch.proxies import (
+    AddressRoutes,
+    ProxyRoutes,
+    address_fault,
+    gateway_answer,
+    gateway_fault,
+    gateway_headers,
+    gateway_url,
+    proxy_answer,
+    proxy_fault,
+)
 from shoal.fetch.raw_headers import RawHeaders, raw_values
-from shoal.fetch.relief import Relief
-from shoal.fetch.resolver import Lookup
 from shoal.fetch.routes import Route, Routes
 from shoal.model import DIRECT
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+
+
+class Deadline:
+    """Inside `with`, the current task gets a TimeoutError once `at` (the loop's time) has passed.
+
+    Setting `at` costs nothing: the only timer fires at `checked_at`, which must not be later than any `at`, and then
+    again if `at` was moved. When the task is cancelled just as the HTTP client has its answer, the client gives the
+    answer instead of the CancelledError; so code that works in a loop also calls `check`."""
+
+    __slots__ = ("_before", "_loop", "_task", "_timer", "at", "is_over")
+
+    def __init__(self, at: float, *, checked_at: float) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a deadline needs a task")
+        self.at = at
+        self.is_over = False
+        self._task = task
+        self._before = task.cancelling()
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_at(checked_at, self._check)
+
+    def __enter__(self) -> Deadline:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        cancelling = self._task.uncancel() if self.is_over else self._task.cancelling()
+        if cancelling > self._before:
+            # The task was also cancelled from outside, and that must not get lost.
+            if kind is not asyncio.CancelledError:
+                raise asyncio.CancelledError
+        elif kind is asyncio.CancelledError and self.is_over:
+            raise TimeoutError from error
+
+    def check(self) -> None:
+        """Raise if the time is up."""
+        if self.is_over:
+            raise TimeoutError
+
+    def _check(self) -> None:
+        if self.at > self._loop.time():
+            self._timer = self._loop.call_at(self.at, self._check)
+        else:
+            self.is_over = True
+            self._task.cancel()
+
 
 MAX_CHUNKS: Final = 4096
 INLINE_WIRE_BYTES: Final = 256 * 1024

@@ -1,24 +1,32 @@
-"""Requests through proxies: by host name, with a client for each proxy, after the guard has checked the target."""
+"""Requests through proxies: by host name, with a client for each proxy, after the guard has checked the target.
+
+Requests through gateways: services that fetch the page whose URL is part of the URL they are asked for. Pure.
+
+Requests that leave from an address of this machine: routes of their own for each, as a client has one address.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
+import msgspec
 from pyreqwest.client import Client
 from pyreqwest.proxy import ProxyBuilder
 
-from shoal.fetch.base import Fault, FaultKind, Response
+from shoal.fetch.addresses import has_address
+from shoal.fetch.base import Fault, FaultKind, Response, location_of
 from shoal.fetch.clients import built, secure_builder
 from shoal.fetch.descriptors import has_source, idle_within, open_limit
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import TARGET, ExitConfig, secrets_of
 from shoal.fetch.faults import CONNECTING, causes_of, explain, lacks_a_port, one_line
 from shoal.fetch.guard import refusal
 from shoal.fetch.routes import PARTING_SECONDS, ROUTE_SECONDS, Origin, Route, Routes, parse_origin
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.text.secrets import without_secrets
 
 # Each client takes about 9 ms to build and 0.1 MB. With more exits than this, used one after the other, every request
 # would build one.
@@ -184,3 +192,90 @@ def _is_the_proxys(kind: FaultKind, causes: list[str], config: ExitConfig, *, se
 def _proxy(url: str) -> ProxyBuilder:
     # Always by name: with "socks5" the client would look names up itself, past the guard.
     return ProxyBuilder.all(f"socks5h{url[6:]}" if url.startswith("socks5:") else url)
+
+
+def gateway_url(config: ExitConfig, url: str) -> str:
+    """The URL to ask the gateway for a page."""
+    return config.url.replace(TARGET, quote(url, safe=""))
+
+
+def gateway_headers(config: ExitConfig, headers: Mapping[str, str] | None) -> dict[str, str] | None:
+    """The headers of a request that a gateway may see: secrets are for the page's host, not for a third party."""
+    if not headers:
+        return None
+    return dict(headers) if config.forwards_secrets else without_secrets(headers)
+
+
+def gateway_answer(config: ExitConfig, answer: Response | Fault) -> Response | Fault:
+    """The page's answer; a fault if it is the gateway's own."""
+    if isinstance(answer, Fault):
+        # The gateway's host was looked up, not the page's.
+        has_no_route = answer.kind in (FaultKind.DNS, FaultKind.REFUSED_ADDRESS, FaultKind.BAD_URL)
+        return fault_of(config, "the gateway's host cannot be found") if has_no_route else answer
+    if answer.status in config.error_statuses:
+        return fault_of(config, f"the gateway itself answered {answer.status}")
+    # Headers that quote the gateway's key: it would get into tasks, logs and the archive.
+    telling = [
+        name for name, value in answer.headers.items() if any(word in unquote(value) for word in secrets_of(config))
+    ]
+    location = location_of(answer.headers)
+    if location and ("location" in telling or _host(location, base=answer.url) == _host(config.url)):
+        return fault_of(config, "the gateway redirects to itself")
+    headers = {name: value for name, value in answer.headers.items() if name not in telling}
+    return msgspec.structs.replace(answer, headers=headers) if telling else answer
+
+
+def gateway_fault(config: ExitConfig, error: Exception) -> Fault:
+    """The fault that an exception stands for: the gateway's own, if it could not be connected to."""
+    kind, message = explain(error, secure=config.url.startswith("https:"))
+    is_connecting = CONNECTING in causes_of(error) or kind is FaultKind.CONNECT
+    is_ours = kind in (FaultKind.LOCAL, FaultKind.SHORTAGE, FaultKind.BAD_URL)
+    return fault_of(config, message) if is_connecting and not is_ours else Fault(kind=kind, message=message)
+
+
+def _host(url: str, *, base: str = "") -> str | None:
+    try:
+        return urlsplit(urljoin(base, url)).hostname
+    except ValueError:
+        return None  # not a URL: the rules of the crawl will refuse it
+
+
+# With more addresses than this, used one after the other, every request would build a client.
+MAX_ADDRESSES: Final = 256
+
+
+class AddressRoutes:
+    """The routes from each address in use. They share the look-ups, and the open connections that a worker may keep."""
+
+    def __init__(self, routes: Routes, *, addresses: int) -> None:
+        self._routes = routes
+        self._share = min(addresses, MAX_ADDRESSES)
+        self._by_address: OrderedDict[str, Routes] = OrderedDict()
+
+    def of(self, address: str) -> Routes:
+        """The routes from this address. Those that were not used for longest go on working, but are not kept."""
+        found = self._by_address.get(address)
+        if found is None:
+            if len(self._by_address) >= MAX_ADDRESSES:
+                self._by_address.popitem(last=False)
+            found = self._by_address[address] = self._routes.leaving_from(address, share=self._share)
+        self._by_address.move_to_end(address)
+        return found
+
+    def relieve(self) -> None:
+        """Drop idle connections, as `Routes.relieve` does."""
+        for routes in self._by_address.values():
+            routes.relieve()
+
+    async def close(self) -> None:
+        """Close connections."""
+        for routes in self._by_address.values():
+            await routes.close()
+        self._by_address.clear()
+
+
+def address_fault(config: ExitConfig, error: Exception) -> Fault | None:
+    """The fault of an address that this machine has lost; None: something else failed."""
+    if lacks_a_port(error) and not has_address(config.address):
+        return fault_of(config, f"this machine does not have the address {config.address} any more", is_certain=True)
+    return None

@@ -13,13 +13,12 @@ import msgspec
 from pyreqwest.client import Client
 from pyreqwest.http import Url
 
+from shoal.fetch.addresses import family_of
 from shoal.fetch.base import Fault, FaultKind
 from shoal.fetch.clients import Batch, Clients
 from shoal.fetch.faults import one_line
-from shoal.fetch.guard import refusal_unless
-from shoal.fetch.own_addresses import family_of
-from shoal.fetch.resolver import Lookup, Resolver
-from shoal.settings import Settings
+from shoal.fetch.guard import Lookup, Resolver, refusal_unless
+from shoal.settings.table import Settings
 
 MAX_ADDRESSES: Final = 3
 ROUTE_SECONDS: Final = 60.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.frontier.steady import steady_seconds
+from shoal.frontier.clock import steady_seconds
 from shoal.pipes import PIPE_SCHEMES, open_pipe
 
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
@@ -32,7 +32,7 @@ async def open_frontier(url: str) -> Frontier:
 
             return await RedisFrontier.open(url, steady=steady_seconds)
         case name if name in PIPE_SCHEMES:
-            from shoal.frontier.piped.piped_frontier import PipedFrontier
+            from shoal.pipes.frontier import PipedFrontier
 
             return await PipedFrontier.open(open_pipe(url))
         case _:

@@ -11,10 +11,10 @@ from typing import Any, Final
 from selectolax.lexbor import LexborHTMLParser
 
 from shoal.fetch.base import Response
-from shoal.follow import Iteration
 from shoal.journey.harvest import Harvest
-from shoal.page import Page
-from shoal.spider import Request
+from shoal.spider.follow import Iteration
+from shoal.spider.page import Page
+from shoal.spider.spider import Request
 
 # All of the first pages are measured, then one of so many on average: to read the clock costs a page up to a percent.
 FIRST_PAGES = 16

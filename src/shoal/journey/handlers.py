@@ -12,21 +12,21 @@ from contextlib import AbstractContextManager
 from types import GeneratorType
 from typing import Any, TypeGuard
 
-from shoal.error_text import code_line_of, line_of
 from shoal.errors import UsageError
 from shoal.exits.accounts import LoginRefused
-from shoal.follow import Follow, FollowRequests
 from shoal.journey.alarm import Alarm, HandlerOverrun, HandlerTimeout, NoWitness, Stepwise, Witness
 from shoal.journey.cpu_shares import WatchedHarvest, WatchedPage
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
 from shoal.journey.item_fields import is_item
-from shoal.journey.listings import PAGES, SITEMAP, take_page_range, take_sitemap
-from shoal.journey.page_notes import PageNotes
+from shoal.journey.notes import PageNotes
 from shoal.journey.plain_requests import HandlerNames
-from shoal.page import Page
-from shoal.session import Session
-from shoal.spider import Request, Spider, StopCrawl
+from shoal.journey.sitemaps import PAGES, SITEMAP, take_page_range, take_sitemap
+from shoal.spider.follow import Follow, FollowRequests
+from shoal.spider.page import Page
+from shoal.spider.session import Session
+from shoal.spider.spider import Request, Spider, StopCrawl
+from shoal.text.errors import code_line_of, line_of
 
 LOGIN_SECONDS = 300.0  # long, because the requests of a login wait for their start slots
 

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.follow import Follow, Iteration
 from shoal.journey.intake import Found, Intake
 from shoal.journey.item_fields import NoJson, described, encoded, fields_of, key_text
 from shoal.journey.plain_requests import HandlerNames, PlainRequests
-from shoal.near_names import did_you_mean
-from shoal.page import Page
-from shoal.spider import Item, Request
+from shoal.spider.follow import Follow, Iteration
+from shoal.spider.page import Page
+from shoal.spider.spider import Item, Request
+from shoal.text.near_names import did_you_mean
 
 FIELDS_NAMED = 12
 

@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.exits.regions import pool_of_region, regional_kind
-from shoal.follow import Follow, Iteration
+from shoal.exits.pools import pool_of_region, regional_kind
 from shoal.journey.plain_requests import Asked, PlainRequests
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import BROWSER, DIRECT, DUPLICATE, REGION, VIA, Render, Task, Visit, random_key
-from shoal.page import Page
-from shoal.setting_values import check_kind, parse_revisit
-from shoal.settings import Settings
-from shoal.spider import Request, handler_name
-from shoal.urls import Link, UrlRules, named_key, origin_of
+from shoal.settings.table import Settings
+from shoal.settings.values import check_kind, parse_revisit
+from shoal.spider.follow import Follow, Iteration
+from shoal.spider.page import Page
+from shoal.spider.spider import Request, handler_name
+from shoal.urls.canonical import Link, UrlRules, named_key, origin_of
 
 SAMPLES_PER_PAGE = 3
 LOOKED_AT_PER_LINK_TAKEN = 5

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 from selectolax.lexbor import LexborNode
 
-from shoal.element import Element
 from shoal.errors import UsageError
-from shoal.follow import Follow
-from shoal.page import Page
+from shoal.spider.element import Element
+from shoal.spider.follow import Follow
+from shoal.spider.page import Page
 
 
 class NoJson(Exception):  # noqa: N818 -- reads as what is wrong

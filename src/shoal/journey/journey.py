@@ -8,38 +8,45 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from shoal.error_text import kind_of, line_of, reason_of, several, traceback_of
 from shoal.errors import StorageError, UsageError
 from shoal.exits.passage import Passage, Passages
 from shoal.exits.refusals import Refused, unused
-from shoal.exits.shortages import Shortage, wait_out
+from shoal.exits.troubles import Shortage, wait_out
 from shoal.fetch.base import Fault, FaultKind, Response
 from shoal.fetch.robots import Robots
-from shoal.journey.cookie_walls import WALL_STATUSES, CookieWalls
+from shoal.journey.conditional import (
+    NOT_MODIFIED,
+    UNCHANGED,
+    Asked,
+    FormerPages,
+    LastVisits,
+    as_archived,
+    asks_log,
+    carried_over,
+    conditions,
+    request_for,
+)
+from shoal.journey.cookie_walls import WALL_STATUSES, CookieWalls, beside, hop_of
 from shoal.journey.cpu_shares import CpuShares, WatchedPage
-from shoal.journey.failing_handlers import LONGEST_TEXT, FailingHandlers
-from shoal.journey.former_pages import UNCHANGED, Asked, FormerPages, as_archived
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Found, Intake
-from shoal.journey.lane_rules import LaneRules
-from shoal.journey.last_visits import NOT_MODIFIED, LastVisits, asks_log, carried_over, conditions, request_for
-from shoal.journey.redirects import beside, hop_of
+from shoal.journey.notes import LONGEST_TEXT, FailingHandlers, StartNotes
 from shoal.journey.repeats import Repeats
 from shoal.journey.results import Finished, Keeping, Records, unstorable_item, weighed
-from shoal.journey.revisits import Revisits, fingerprint, is_visited
+from shoal.journey.revisits import RevisitRule, Revisits, fingerprint, is_visited
+from shoal.journey.robots import LaneRules
 from shoal.journey.stages import Body, Stages, handed_over, is_staged
-from shoal.journey.start_notes import StartNotes
-from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Retry, Task
-from shoal.page import Page, TurnedAway
-from shoal.policy.moods import Moods
-from shoal.policy.notes import RAISED, NoteNames
+from shoal.policy.limits import SPIDER
+from shoal.policy.pace import Moods
 from shoal.policy.retries import Verdict, backoff, judge, plan
-from shoal.policy.revisit_times import RevisitRule
-from shoal.policy.stop_limits import SPIDER
-from shoal.settings import Settings
+from shoal.policy.verdicts import RAISED, NoteNames
+from shoal.settings.table import Settings
+from shoal.spider.markup import MarkupLimits, UnfitMarkup
+from shoal.spider.page import Page, TurnedAway
 from shoal.store.base import FetchRow, all_item_keys
-from shoal.urls import spelling_turn
+from shoal.text.errors import kind_of, line_of, reason_of, several, traceback_of
+from shoal.urls.canonical import spelling_turn
 
 LINKS_CHECKED_SECONDS = 0.25
 # The page is not there: its items are not, either. Other refusals say nothing of them.

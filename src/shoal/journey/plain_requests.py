@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.spider import Request, Spider, check_handler, handler_name
+from shoal.spider.spider import Request, Spider, check_handler, handler_name
 
 MOST_TOGETHER = 500
 _ENCODER = msgspec.msgpack.Encoder()

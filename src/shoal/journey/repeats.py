@@ -7,7 +7,7 @@ from typing import Final
 
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Task
-from shoal.page import Page
+from shoal.spider.page import Page
 
 LANE_FACTOR: Final = 5
 PROBE_EVERY: Final = 50

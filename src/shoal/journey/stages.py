@@ -10,7 +10,7 @@ import msgspec
 from shoal.archive.base import Archive
 from shoal.errors import StorageError
 from shoal.fetch.base import Response
-from shoal.journey.listings import PAGES
+from shoal.journey.sitemaps import PAGES
 from shoal.model import HTTP, STAGE, Handed, LaneUpdate, Lease, Task, stage_lane
 
 Body = bytes | StorageError

@@ -6,7 +6,7 @@ from typing import Final
 
 from shoal.errors import UsageError
 from shoal.pipes.base import Pipe
-from shoal.secrecy import visible_origin
+from shoal.text.secrets import visible_origin
 
 RABBITMQ_SCHEMES: Final = ("amqp", "amqps")
 PIPE_SCHEMES: Final = (*RABBITMQ_SCHEMES, "sqs")

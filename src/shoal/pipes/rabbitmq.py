@@ -21,7 +21,7 @@ from pamqp.exceptions import PAMQPException
 
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
 from shoal.pipes.base import DEFAULT_PREFIX, UNREADABLE, Delivery, QueueGone, checked_prefix
-from shoal.secrecy import masked, without
+from shoal.text.secrets import masked, without
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from botocore import exceptions
 
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
 from shoal.pipes.base import DEFAULT_PREFIX, UNREADABLE, Delivery, QueueGone, checked_prefix
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 
 STEP_SECONDS: Final = 15.0
 CONNECT_SECONDS: Final = 5.0

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from shoal.error_text import several
 from shoal.model import LaneUpdate
 from shoal.policy.retries import Verdict
+from shoal.text.errors import several
 
 # Slots are lent a hundredth further apart than the rate allows: a busy machine or network delays some starts,
 # and two starts then come closer together than they were lent.

@@ -11,10 +11,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from shoal.error_text import several
 from shoal.fetch.base import REDIRECTS, Fault, FaultKind, Response
 from shoal.model import Dead, LaneUpdate, Lease, Retry
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.text.errors import several
 
 Action = Literal["handle", "redirect", "skip", "retry", "dead"]
 

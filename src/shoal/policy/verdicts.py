@@ -1,4 +1,9 @@
-"""Whether a crawl that ended is a failure, and why: rules over its counters, for exit codes and summaries."""
+"""Whether a crawl that ended is a failure, and why: rules over its counters, for exit codes and summaries.
+
+The names of notes: what a crawl counts for its summary, its exit code and `shoal export`, beside its outcomes.
+
+Whether a crawl saw the whole site: only then an item that it did not see is gone.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +14,57 @@ from typing import Final
 
 import msgspec
 
-from shoal.error_text import several
 from shoal.frontier.rules.constants import MAX_KINDS
-from shoal.frontier.rules.tasks import BAD_RECORD, SET_ASIDE, TOO_MANY_KINDS
+from shoal.frontier.rules.tasks import BAD_RECORD, MAX_PAGES, MAX_PER_HOST, MAX_PER_SHAPE, SET_ASIDE, TOO_MANY_KINDS
 from shoal.model import CrawlState, Progress
-from shoal.policy.notes import RAISED, START_FAILED, START_OK
 from shoal.policy.retries import RETRIED_STATUSES
-from shoal.setting_values import parse_max_failures
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import parse_max_failures
+from shoal.text.errors import several
+
+ITEMS: Final = "items"  # that settled pages yielded
+BYTES: Final = "bytes"  # of settled pages, after decompression, where a limit needs it
+KEYLESS: Final = "keyless"  # items with an empty key
+UNREACHED: Final = "unreached visits"  # those of them that failed, of pages that were reached before
+START_OK: Final = "start ok"
+
+# Kinds of notes: the beginnings of their names.
+START_FAILED: Final = "start failed "  # then the outcome
+RAISED: Final = "raised "  # then the exception and the line of the spider: dead letters
+FOLLOW: Final = "follow "  # then the handler and the selector: pages on which it found no link
+FOLLOWED: Final = "followed "  # the same: the selector found a link, so it is right
+UNUSED: Final = "unused "  # the same: pages on which what `page.follow` gave was neither yielded nor iterated
+SAME_KEY: Final = "same key "  # then the key, " on " and the URL of such a page
+SITEMAP_NOTE: Final = "sitemap "  # then its URL and what is wrong
+
+LONGEST_NAME: Final = 200
+MOST_NAMES: Final = 100
+OTHER: Final = "other"
+
+
+class NoteNames:
+    """The names of one kind of notes that a worker makes: a bounded number of them."""
+
+    def __init__(self, kind: str, *, most: int = MOST_NAMES, rest: str = OTHER) -> None:
+        self._kind = kind
+        self._most = most
+        self._rest = f"{kind}{rest}" if rest else ""
+        self._names: dict[str, str] = {}
+
+    def of(self, ending: str) -> str:
+        """The name with this ending. After too many different ones it ends in `rest`; without a `rest` it is empty."""
+        name = self._names.get(ending)
+        if name is None:
+            if len(self._names) >= self._most:
+                return self._rest
+            name = self._names[ending] = note_name(f"{self._kind}{ending}")
+        return name
+
+
+def note_name(text: str) -> str:
+    """A text as the name of a note: short, and without what no frontier could keep, such as half a surrogate pair."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")[:LONGEST_NAME]
+
 
 REASONS_SHOWN: Final = 3
 HANDLER: Final = "handler"
@@ -171,3 +219,34 @@ def _is_failure(outcome: str) -> bool:
 
 def _exceptions(notes: Mapping[str, int]) -> Counter[str]:
     return Counter({name.removeprefix(RAISED): n for name, n in notes.items() if name.startswith(RAISED)})
+
+
+# Pages that ended so are known in full: handled, or not there, or another one stands for them.
+_KNOWN_IN_FULL: Final = frozenset({"ok", "not_modified", "redirected", "handed_over", "http_404", "http_410", "robots"})
+# What keeps pages out that the next crawl may let in.
+_LIMITS: Final = (
+    MAX_PAGES,
+    MAX_PER_HOST,
+    MAX_PER_SHAPE,
+    "too_many_links",
+    "equal_pages",
+    "bad_sitemap",
+    "sitemap_entry",
+)
+
+
+def why_not_whole(progress: Progress) -> str:
+    """Why items that the crawl did not see may still be on the site; empty: it saw all of it."""
+    if progress.state is not CrawlState.FINISHED:
+        return f"the crawl is not finished, but {progress.state}"
+    if progress.feeders_lost:
+        return "its start was not fed to the end"
+    if progress.dead or progress.cancelled:
+        return f"{several(progress.dead + progress.cancelled, 'page')} not done (dead letters, or cancelled)"
+    for outcome, number in progress.outcomes.items():
+        if number and outcome not in _KNOWN_IN_FULL:
+            return f"{several(number, 'page')} ended as {outcome}"
+    for limit in _LIMITS:
+        if progress.rejected.get(limit):
+            return f"{several(progress.rejected[limit], 'link')} kept out by {limit}"
+    return "" if any(progress.outcomes.get(name) for name in HANDLED) else "it handled no page"

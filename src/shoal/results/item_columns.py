@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final, Literal, NewType, NotRequired, Require
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.near_names import did_you_mean
-from shoal.spider_file import load_module
+from shoal.spider.loading import load_module
 from shoal.store.base import ItemFilter, Store
 from shoal.store.item_views import MAX_COLUMNS, Kind
+from shoal.text.near_names import did_you_mean
 
 SAMPLE: Final = 200_000
 # Names that items make up as they go are not kept without end.

@@ -1,30 +1,77 @@
-"""Runs a spider's handlers over archived pages: no requests are sent, found links are dropped, items are stored."""
+"""Runs a spider's handlers over archived pages: no requests are sent, found links are dropped, items are stored.
+
+The latest capture of every task, sorted in a temporary file: memory stays flat however many there are.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing, closing
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import msgspec
 
 from shoal.archive.base import Archive, Capture, task_of
-from shoal.error_text import line_of
 from shoal.errors import StorageError
 from shoal.fetch.base import Response
 from shoal.journey.handlers import Handlers
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
 from shoal.journey.results import unstorable_item
-from shoal.markup import MarkupLimits, UnfitMarkup
-from shoal.page import Page
 from shoal.policy.retries import judge
-from shoal.processes.outages import until_reachable
-from shoal.results.capture_index import CaptureIndex
-from shoal.settings import Settings
-from shoal.spider import Spider
+from shoal.settings.table import Settings
+from shoal.spider.markup import MarkupLimits, UnfitMarkup
+from shoal.spider.page import Page
+from shoal.spider.spider import Spider
 from shoal.store.base import ItemRow, ItemRule, Store
-from shoal.urls import lane_of
+from shoal.text.errors import line_of
+from shoal.urls.canonical import lane_of
+from shoal.worker.outages import until_reachable
+
+_PUT = """
+    INSERT INTO capture (key, token, line) VALUES (?, ?, ?)
+    ON CONFLICT (key) DO UPDATE SET token = excluded.token, line = excluded.line WHERE excluded.token > token"""
+_NEXT = "SELECT token, key, line FROM capture WHERE (token, key) > (?, ?) ORDER BY token, key LIMIT ?"
+
+
+class CaptureIndex:
+    """Takes captures in any order and gives each task's latest, oldest first."""
+
+    def __init__(self) -> None:
+        # Without a name SQLite makes a temporary file, which is gone when it is closed.
+        self._db = sqlite3.connect("", isolation_level=None)
+        self._db.execute("CREATE TABLE capture (key INTEGER PRIMARY KEY, token INTEGER, line BLOB)")
+        self._db.execute("CREATE INDEX capture_by_token ON capture (token, key)")
+        self._db.execute("BEGIN")
+        self._decoder = msgspec.json.Decoder(Capture)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._db.close()
+
+    def __len__(self) -> int:
+        with closing(self._db.execute("SELECT count(*) FROM capture")) as cursor:
+            return int(cursor.fetchone()[0])
+
+    def add(self, captures: Iterable[Capture]) -> None:
+        self._db.executemany(_PUT, ((one.key, one.token, msgspec.json.encode(one)) for one in captures))
+
+    def in_order(self, *, at_once: int) -> Iterator[list[Capture]]:
+        """The captures in the order in which they were made, `at_once` at a time."""
+        token, key = -(2**63), -(2**63)
+        while rows := self._db.execute(_NEXT, (token, key, at_once)).fetchall():
+            token, key, _ = rows[-1]
+            yield [self._decoder.decode(line) for _, _, line in rows]
+
 
 READ_AT_ONCE = 16
 BATCH_ITEMS = 500

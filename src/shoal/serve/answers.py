@@ -1,16 +1,21 @@
-"""Answers as JSON, and refusals as one line with a status."""
+"""Answers as JSON, and refusals as one line with a status.
+
+Where a list goes on: a position in it, as a text that callers give back as it is.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.responses import Response
 
 from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
-from shoal.secrecy import masked_text
-from shoal.serve.shapes import ErrorAnswer
+from shoal.serve.api.shapes import ErrorAnswer
+from shoal.text.secrets import masked_text
 
 JSON = "application/json"
 RETRY_SECONDS = 2
@@ -49,3 +54,19 @@ def refusal_of(error: ShoalError) -> Refusal:
 def out_of_reach(line: str) -> Refusal:
     """A server or a file does not answer now."""
     return Refusal(503, line, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
+T = TypeVar("T")
+
+
+def cursor(position: object) -> str:
+    """The position as a text."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
+
+
+def position(after: str, kind: type[T]) -> T:
+    """The position that a text stands for."""
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(after + "=" * (-len(after) % 4)), type=kind)
+    except (binascii.Error, msgspec.DecodeError, msgspec.ValidationError, ValueError):
+        raise Refusal(422, "`after` is not understood: give `next` of the former answer, or leave it out") from None

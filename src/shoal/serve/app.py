@@ -1,29 +1,140 @@
-"""The app: the routes of the API and of the page, behind the gate."""
+"""The HTTP server of the app: one socket, an orderly end.
+
+The page: its files, and its first one for every path that its own router knows.
+
+The app: the routes of the API and of the page, behind the gate.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+import errno
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
+from shoal.errors import UsageError
 from shoal.serve.answers import Refusal, json_answer, refused
+from shoal.serve.api.openapi import document
+from shoal.serve.api.operations import PREFIX, routes
+from shoal.serve.api.table import OPERATIONS
+from shoal.serve.duties import feed_sinks, keep_clear, keep_histories, keep_schedules, keep_watch, mark_gone
 from shoal.serve.events import Watching
-from shoal.serve.feeding import feed_sinks
 from shoal.serve.gate import HEADERS, Gate
-from shoal.serve.gone_keeping import mark_gone
-from shoal.serve.keeping import keep_clear, keep_histories, keep_schedules, keep_watch
-from shoal.serve.openapi import document
-from shoal.serve.operation_table import OPERATIONS
-from shoal.serve.operations import PREFIX, routes
-from shoal.serve.page_files import page_routes
 from shoal.serve.parts import Parts
+
+FOLDER = Path(__file__).resolve().parent / "static"
+
+
+def page_routes(folder: Path = FOLDER) -> list[BaseRoute]:
+    """The routes of the page."""
+
+    async def first_page(request: Request) -> Response:
+        index = folder / "index.html"
+        if not index.is_file():
+            return refused(Refusal(404, "the page is not part of this installation; the API is under /api/v1"))
+        return FileResponse(index, headers={"Cache-Control": "no-cache"})
+
+    return [
+        Route("/", first_page, methods=["GET"]),
+        Route("/crawls/{rest:path}", first_page, methods=["GET"]),
+        Route("/schedules", first_page, methods=["GET"]),
+        Route("/schedules/{rest:path}", first_page, methods=["GET"]),
+        Mount("/static", FreshFiles(directory=folder, check_dir=False)),
+    ]
+
+
+class FreshFiles(StaticFiles):
+    """Files that browsers keep but ask for again: after an upgrade no page runs with half of the old ones."""
+
+    async def get_response(self, path: str, scope: object) -> Response:
+        answer = await super().get_response(path, scope)  # type: ignore[arg-type]  # its own type of the same mapping
+        answer.headers["Cache-Control"] = "no-cache"
+        return answer
+
+
+GRACE_SECONDS = 3
+# A proxy on this machine may say whom it speaks for, nobody else.
+TRUSTED = ["127.0.0.1", "::1"]
+
+
+class PassOn(logging.Handler):
+    """Gives what the HTTP server logs to shoal's own logger, which writes it in the form that was asked for."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logging.getLogger("shoal.http").handle(record)
+
+
+class Server(uvicorn.Server):
+    """uvicorn without signal handlers: the command that runs it has its own."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """None."""
+        yield
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens there, or the line that says why there is none."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise UsageError(f"--host {host} is no address of this machine: {error.strerror}") from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        # Whoever reads the line with the URL may connect at once.
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise UsageError(f"port {port} is in use: --port names another one, 0 any that is free") from None
+        raise UsageError(f"cannot listen at {shown_address(host, port)}: {error.strerror}") from None
+    return listener
+
+
+def shown_address(host: str, port: int) -> str:
+    """An address as it is in a URL."""
+    return f"{f'[{host}]' if ':' in host else host}:{port}"
+
+
+async def serve_until(stop: asyncio.Event, app: ASGIApp, listener: socket.socket) -> None:
+    """Serve the app until `stop` is set; requests in hand get a moment to end."""
+    config = uvicorn.Config(
+        app,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=False,
+        proxy_headers=True,
+        forwarded_allow_ips=TRUSTED,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        ws="none",
+        lifespan="on",
+    )
+    own = logging.getLogger("uvicorn")
+    own.handlers, own.propagate = [PassOn(logging.WARNING)], False
+    server = Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    stopped.cancel()
+    await serving
 
 
 def _silent(line: str) -> None:

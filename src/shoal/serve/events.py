@@ -11,8 +11,8 @@ import msgspec
 
 from shoal.errors import ShoalError
 from shoal.serve.answers import Refusal
+from shoal.serve.api.shapes import Crawls
 from shoal.serve.parts import Parts
-from shoal.serve.shapes import Crawls
 
 POLL_SECONDS = 1.0
 STORE_POLLS = 5

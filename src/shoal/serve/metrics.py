@@ -1,12 +1,17 @@
-"""Figures of all crawls for Prometheus. Label values are bounded: no URLs, the busiest hosts, the latest workers."""
+"""Figures of all crawls for Prometheus. Label values are bounded: no URLs, the busiest hosts, the latest workers.
+
+Metrics of one worker process for Prometheus, told by the process itself: `shoal worker --metrics PORT`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest, start_http_server
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -15,17 +20,19 @@ from prometheus_client.core import (
     SummaryMetricFamily,
 )
 
+from shoal.duties.history import OTHER, commonest
+from shoal.errors import UsageError
 from shoal.exits.figures import HEALTH, health_of
-from shoal.model import FETCH_BUCKETS, CrawlState, LaneStatus
-from shoal.processes.advice import Advice
-from shoal.processes.crawl_survey import Survey, summed
-from shoal.processes.crew import Presence
-from shoal.processes.history import OTHER, commonest
-from shoal.processes.utilisation import THINGS
-from shoal.serve.sinks_seen import SinkSeen
-from shoal.serve.surveyor import Surveyor
-from shoal.store.outgoing import COUNTED
+from shoal.frontier.base import Frontier
+from shoal.insight.advice import Advice
+from shoal.insight.survey import Survey, summed
+from shoal.insight.utilisation import THINGS
+from shoal.model import FETCH_BUCKETS, Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
+from shoal.serve.board import Surveyor
+from shoal.serve.duties import SinkSeen
+from shoal.store.base import COUNTED
 from shoal.version import __version__
+from shoal.worker.workers import Member, Presence
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 HOSTS_SHOWN = 50
@@ -271,3 +278,64 @@ def metrics_text(surveyor: Surveyor, sinks: Sequence[SinkSeen] = (), *, reached:
     registry.register(SinkCollector(sinks, now=time.time()))
     ProcessCollector(registry=registry)
     return generate_latest(registry)
+
+
+LOOPBACK = "127.0.0.1"
+
+
+class OwnBeats:
+    """Remembers the signs of life that this process sends, the last one of each crawl."""
+
+    def __init__(self) -> None:
+        self._beats: dict[str, WorkerBeat] = {}
+
+    def on(self, frontier: Frontier) -> Frontier:
+        """The frontier; signs of life are remembered on their way to it."""
+        return cast(Frontier, _Heard(frontier, self._beats))
+
+    def collect(self) -> Iterator[Metric]:
+        """What `serve` tells of workers, of those in this process alone."""
+        surveys = [
+            Survey(
+                crawl=Crawl(id=crawl, spider=""),
+                progress=Progress(state=CrawlState.RUNNING),
+                members=[Member(beat, Presence.LEFT if beat.left else Presence.WORKING)],
+            )
+            # A copy: the event loop goes on while the thread of the HTTP server reads.
+            for crawl, beat in dict(self._beats).items()
+        ]
+        yield from Collector(surveys, advice={}, reached=True).of_workers()
+
+
+class _Heard:
+    def __init__(self, frontier: Frontier, beats: dict[str, WorkerBeat]) -> None:
+        self._frontier = frontier
+        self._beats = beats
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._frontier, name)
+
+    async def beat(self, beat: WorkerBeat) -> None:
+        self._beats[beat.crawl] = beat
+        await self._frontier.beat(beat)
+
+
+@contextlib.contextmanager
+def telling_metrics(address: str, beats: OwnBeats) -> Iterator[int]:
+    """Tell them over HTTP until the block ends; the address is a port of this machine, or HOST:PORT. Gives the port."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit() or int(port) > 65_535:
+        raise UsageError(f"--metrics {address}: write a port, as 9100, or an address, as 0.0.0.0:9100")
+    registry = CollectorRegistry()
+    registry.register(beats)
+    ProcessCollector(registry=registry)
+    try:
+        server, thread = start_http_server(int(port), addr=host or LOOPBACK, registry=registry)
+    except OSError as error:
+        raise UsageError(f"--metrics {address}: cannot listen there: {error.strerror or error}") from None
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from shoal.crawl.opening import Places
+from shoal.duties.schedules.config import Schedule
 from shoal.errors import UsageError
-from shoal.near_names import did_you_mean
-from shoal.processes.opening import Places
-from shoal.processes.schedules.schedule_config import Schedule
-from shoal.settings import (
+from shoal.settings.table import (
     FIELDS,
     FRONTIER_VARIABLE,
     LOG_FORMAT_VARIABLE,
@@ -26,7 +25,8 @@ from shoal.settings import (
     STORE_VARIABLE,
     TOKEN_VARIABLE,
 )
-from shoal.spider_file import NO_ARGUMENTS
+from shoal.spider.loading import NO_ARGUMENTS
+from shoal.text.near_names import did_you_mean
 
 LOGS = "shoal-logs"
 LONGEST_LOG = 64 * 1024

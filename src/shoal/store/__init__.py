@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.errors import StorageError, UsageError
-from shoal.secrecy import masked
 from shoal.store.base import Store
+from shoal.text.secrets import masked
 
 STORE_CONNECTIONS = 2
 POSTGRES_SCHEMES = ("postgresql", "postgres")

@@ -13,12 +13,12 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.exits.passage import Passages
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Lease, Pool, Task
-from shoal.page import Page
-from shoal.session import Session
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.spider.page import Page
+from shoal.spider.session import Session
 from shoal.store.base import (
     ATTEMPTS_KEPT,
     Difference,
@@ -33,11 +33,22 @@ from shoal.store.base import (
     StoredItem,
     wrong_position,
 )
-from shoal.store.checks import mended, storable, storable_looks
-from shoal.store.differing import Content, History, check_moments, content_at, difference
-from shoal.store.folding import Folded, fold, looked_at, marked_gone
+from shoal.store.rules import (
+    Content,
+    Folded,
+    History,
+    check_moments,
+    content_at,
+    difference,
+    fold,
+    looked_at,
+    marked_gone,
+    mended,
+    storable,
+    storable_looks,
+)
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls import UrlRules, key_of, lane_of
+from shoal.urls.canonical import UrlRules, key_of, lane_of
 
 HTML = "text/html; charset=utf-8"
 Answer = Response | Fault

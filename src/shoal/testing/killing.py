@@ -15,9 +15,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from shoal.crawl import worker_for
-from shoal.processes.opening import Places, archive_of, opened
-from shoal.spider_file import load_spider
+from shoal.crawl.opening import Places, archive_of, opened
+from shoal.run import worker_for
+from shoal.spider.loading import load_spider
 
 # Before and after each call that leaves the process: (part, verb, killed before the call?).
 STEPS: Final = {

@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.fetch.base import Fault, Fetch, Response
 from shoal.fetch.http import HttpFetcher
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 MIB = 1024 * 1024
 SETTINGS = Settings(

@@ -12,7 +12,7 @@ from fetch_checks import SETTINGS, Names, fault, fetched
 
 from shoal.fetch.base import Fault, FaultKind
 from shoal.fetch.http import HttpFetcher
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.sites.hostile import HostileSite
 
 

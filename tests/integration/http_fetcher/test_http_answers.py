@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from fetch_checks import MIB, SETTINGS, fetched
 
-from shoal.charset.text import charset_of, text_of
 from shoal.fetch.decode import decompress
 from shoal.fetch.http import HttpFetcher
 from shoal.testing.sites.hostile import HostileSite, page_of
+from shoal.urls.charset import charset_of, text_of
 
 
 async def test_fetches_a_page(site: HostileSite, fetcher: HttpFetcher) -> None:

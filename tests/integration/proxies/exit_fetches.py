@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import trustme
 
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.fetch.http import HttpFetcher
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply
 
 SETTINGS = Settings(

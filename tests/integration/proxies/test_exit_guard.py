@@ -9,7 +9,7 @@ import pytest
 from exit_fetches import SETTINGS, Names, answering, fetching, proxy_exit, talking, through
 
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 
 GUARDED = msgspec.structs.replace(SETTINGS, allow_private=False)
 

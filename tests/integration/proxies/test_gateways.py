@@ -7,8 +7,8 @@ import pytest
 from exit_fetches import SECRET, Names, Site, is_exits_fault, through
 
 from shoal.fetch.base import Response
-from shoal.fetch.exit_config import ExitConfig
-from shoal.fetch.gateways import gateway_answer
+from shoal.fetch.exits import ExitConfig
+from shoal.fetch.proxies import gateway_answer
 from shoal.testing.fakes import respond
 from shoal.testing.servers.programs import free_port
 from shoal.testing.servers.proxy_servers import Gateway

@@ -11,7 +11,7 @@ import trustme
 from exit_fetches import Site, fetching, is_exits_fault, proxy_exit, talking, through
 
 from shoal.fetch.base import Fetch, Response
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.testing.servers.programs import free_port
 from shoal.testing.servers.proxy_servers import Microsocks, Tinyproxy
 

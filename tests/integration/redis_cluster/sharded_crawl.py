@@ -11,9 +11,9 @@ from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.shards import shard_of
 from shoal.model import Budgets, Crawl, Done, Lease, Retry, Task
-from shoal.processes.outages import until_reachable
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.waiting import eventually
+from shoal.worker.outages import until_reachable
 
 CRAWL = "books"
 SHARDS = 8

@@ -11,10 +11,10 @@ from sharded_crawl import CRAWL, SECONDS, SHARDS, Site, lanes_apart, opened, sha
 from shoal.errors import ServerUnreachable
 from shoal.frontier.redis.shards import prefix_of, shard_of
 from shoal.model import Done
-from shoal.processes.outages import until_reachable
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 from shoal.testing.waiting import eventually
+from shoal.worker.outages import until_reachable
 
 
 # Six seconds: a cluster of its own loses a node and the end of that node's file.

@@ -10,10 +10,10 @@ import pytest
 from sharded_crawl import CRAWL, SHARDS, lanes_apart, opened, run, sharded, take
 
 from shoal.frontier.base import Frontier
-from shoal.frontier.redis.allowance import ask_for_allowance
 from shoal.frontier.redis.connections import RedisConnections
+from shoal.frontier.redis.put import ask_for_allowance
 from shoal.frontier.redis.repair import Repair
-from shoal.frontier.redis.shard_runner import ShardRunner
+from shoal.frontier.redis.runner import ShardRunner
 from shoal.frontier.redis.shards import prefix_of, shard_of
 from shoal.frontier.redis.wire import Batch
 from shoal.model import CrawlState, Done, Lease

@@ -6,7 +6,7 @@ import pytest
 from obstore.exceptions import BaseError, GenericError, PermissionDeniedError, UnauthenticatedError
 
 from shoal.archive.objects import _translated
-from shoal.archive.places import find_place
+from shoal.archive.urls import find_place
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
 
 TRIED = "Generic S3 error: Error performing PUT https://h/b/k?sig=hush in 1ms, after 2 retries, max_retries: 2"

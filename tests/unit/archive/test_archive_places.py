@@ -9,7 +9,7 @@ import pytest
 from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
 
 from shoal.archive.objects import RecentBodies
-from shoal.archive.places import find_place
+from shoal.archive.urls import find_place
 from shoal.errors import UsageError
 
 SECRET = "c2VjcmV0LXdvcmQ="

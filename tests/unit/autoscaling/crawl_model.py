@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
+from shoal.crawl.places import RememberedPlace, ResultPlaces
+from shoal.crawl.record import CrawlRecord
 from shoal.model import HTTP, VISITS, Crawl, CrawlState, LaneStatus, Progress
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.result_places import RememberedPlace, ResultPlaces
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 SLOTS: Final = 32
 BATCH: Final = 256

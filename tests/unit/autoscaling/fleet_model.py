@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from autoscaler_rules import HpaMemory, chart_numbers, hpa, hpa_of_chart, keda, keda_of_chart
 from crawl_model import BATCH, SLOTS, ModelCrawl
 
+from shoal.crawl.inbox import NoInbox
 from shoal.frontier.base import Frontier
 from shoal.model import HTTP, Crawl, CrawlState, ExitStatus, Figures, LaneStatus, Progress, WorkerBeat
-from shoal.processes.listener import NoInbox
-from shoal.serve.surveyor import Surveyor
+from shoal.serve.board import Surveyor
 
 STARTS_IN: Final = (20.0, 60.0)
 NOISE_SECONDS: Final = 10

@@ -13,8 +13,8 @@ from crawl_model import ModelCrawl, Writing
 from fleet_model import Deployment, Fleet, Moment
 from scaling_table import hosts, of_cores
 
+from shoal.insight.utilisation import TARGET_SHARE
 from shoal.model import CrawlState
-from shoal.processes.utilisation import TARGET_SHARE
 
 HOUR = 3600.0
 SERVER = "postgresql://db.example/results"

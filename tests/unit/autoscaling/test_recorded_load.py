@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from autoscaler_rules import HpaMemory, chart_numbers, hpa, hpa_of_chart, keda, keda_of_chart
 
-from shoal.processes.advice import Advice, advise
-from shoal.processes.crawl_survey import Survey
+from shoal.insight.advice import Advice, advise
+from shoal.insight.survey import Survey
 
 RECORDING = Path(__file__).with_name("recorded_load.jsonl")
 

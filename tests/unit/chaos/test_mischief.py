@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 
+from shoal.crawl.beginning import begin
 from shoal.model import Crawl, CrawlState, Done
-from shoal.processes.beginning import begin
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.chaos.graph_spider import Graph
 from shoal.testing.chaos.mischief import Act, Mischief
 from shoal.testing.chaos.plan import Deed, Event

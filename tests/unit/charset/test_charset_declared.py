@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.charset.declared import PRESCANNED, declared_in_head, declared_later
-from shoal.charset.text import charset_of, text_of
+from shoal.urls.charset import PRESCANNED, charset_of, declared_in_head, declared_later, text_of
 
 FAR = b"<link rel=stylesheet href=/a.css>\n" * 60
 RUSSIAN = "привет".encode("koi8-r")

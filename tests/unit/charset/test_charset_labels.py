@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pyreqwest.response import ResponseBuilder
 
-from shoal.charset.labels import LABELS, charset_named
+from shoal.urls.charset import LABELS, charset_named
 
 # Bytes that no two charsets read alike, but those that differ in more than their decoder.
 TELLTALE = bytes(range(0x20, 0x100)) + b"\x82\x41\x88\x61\xa1\xa1\xa4\xc2\xe0\x80\xee\xfe\x1b$B\x30\x21\x1b(B"

@@ -4,10 +4,9 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from shoal.charset import queries
-from shoal.charset.labels import LABELS
-from shoal.charset.queries import with_query_in
-from shoal.charset.text import text_of
+from shoal.urls import queries
+from shoal.urls.charset import LABELS, text_of
+from shoal.urls.queries import with_query_in
 
 IN_UTF8 = {"utf-8", "utf-16le", "utf-16be", "replacement"}
 LEGACY = sorted(set(LABELS.values()) - IN_UTF8)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.charset.text import charset_of, text_of
+from shoal.urls.charset import charset_of, text_of
 
 
 @pytest.mark.parametrize(

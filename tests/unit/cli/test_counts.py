@@ -10,24 +10,24 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from shoal.cli.asking import named
-from shoal.cli.commands.status import View, show_view
-from shoal.cli.commands.why import sentence
 from shoal.cli.display.numbers import several
 from shoal.cli.display.progress import line_of, picture
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.summary import Summary, headline, show_summary
 from shoal.cli.display.tables import FORMER_SHOWN, LANES_SHOWN, show_crew, show_lanes
+from shoal.cli.status import View, show_view
+from shoal.cli.which import named
+from shoal.cli.why import sentence
+from shoal.crawl.opening import Places
+from shoal.crawl.places import ResultPlaces
 from shoal.exits.refusals import ExitRefusal, ending_of
+from shoal.insight.fate import Fate
+from shoal.insight.stats import Meter, Snapshot
 from shoal.model import Crawl, CrawlState, Dead, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
 from shoal.policy.retries import judge, plan
-from shoal.processes.crew import Member, Presence
-from shoal.processes.opening import Places
-from shoal.processes.result_places import ResultPlaces
-from shoal.processes.stats import Meter, Snapshot
-from shoal.processes.url_fate import Fate
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import lease_for, respond
+from shoal.worker.workers import Member, Presence
 
 PLACES = Places(frontier="shoal.db", store="shoal.db")
 

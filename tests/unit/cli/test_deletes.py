@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.commands.delete_crawls import Deletes, Wanted
+from shoal.cli.delete import Deletes, Wanted
 from shoal.cli.display.screen import Screen
+from shoal.crawl.opening import Places, shared_results
 from shoal.model import Crawl, CrawlState
-from shoal.processes.opening import Places, shared_results
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.model.memory_frontier import MemoryFrontier

@@ -9,19 +9,19 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from shoal.cli.commands.status import View, document
+from shoal.cli.display.next_commands import command as command_line
 from shoal.cli.display.progress import Display, last_lane, line_of, picture
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.tables import lane_rows, show_crew
-from shoal.cli.next_commands import command as command_line
+from shoal.cli.status import View, document
+from shoal.crawl.opening import Places
+from shoal.crawl.places import ResultPlaces
+from shoal.insight.bounds import Look, bound_of
+from shoal.insight.stats import Meter, Snapshot
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
-from shoal.processes.bounds import Look, bound_of
-from shoal.processes.crew import Member, Presence
-from shoal.processes.opening import Places
-from shoal.processes.result_places import ResultPlaces
-from shoal.processes.stats import Meter, Snapshot
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
+from shoal.worker.workers import Member, Presence
 
 
 def reading(*lanes: LaneStatus, **counts: Any) -> Snapshot:

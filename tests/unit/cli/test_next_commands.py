@@ -8,15 +8,15 @@ import click
 import msgspec
 import pytest
 
-from shoal.cli.commands.crawl_site import REFERENCE as SITE_PAGES
-from shoal.cli.next_commands import command, commands, program, run_again, run_line
+from shoal.cli.crawl import REFERENCE as SITE_PAGES
+from shoal.cli.display.next_commands import command, commands, program, run_again, run_line
 from shoal.cli.options import checked_place, setting_options
+from shoal.crawl.opening import Places
+from shoal.crawl.record import CrawlRecord
 from shoal.errors import UsageError
 from shoal.model import Crawl
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.opening import Places
-from shoal.setting_layers import resolve
-from shoal.settings import Settings
+from shoal.settings.layers import resolve
+from shoal.settings.table import Settings
 
 FILE = Places(frontier="shoal.db", store="shoal.db")
 REDIS = Places(frontier="redis://h:6380/0", store="shoal.db")

@@ -9,9 +9,9 @@ import pytest
 
 from docs_pages import ROOT
 from shoal.cli.main import COMMANDS, shoal
-from shoal.setting_layers import NO_SETTINGS
-from shoal.settings import PLACE_VARIABLES
-from shoal.variables import VARIABLES, check_names
+from shoal.settings.layers import NO_SETTINGS
+from shoal.settings.table import PLACE_VARIABLES
+from shoal.settings.variables import VARIABLES, check_names
 
 # Attacks what it is given: never what a fleet's variables name.
 ATTACKS = "shoal chaos"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.cli.display.slips import LINES_SHOWN, slip_lines, slips_of
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 
 def lines(notes: dict[str, int], *, stored: int = 0, **settings: Any) -> list[str]:

@@ -7,22 +7,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal.cli.commands.why import sentence
 from shoal.cli.display.numbers import key_given, key_shown
+from shoal.cli.why import sentence
+from shoal.crawl.record import CrawlRecord, url_rules_of
 from shoal.errors import UsageError
+from shoal.insight.fate import TASKS_SHOWN, Choice, Fate, document, fate_of, fates_of
 from shoal.journey.results import request_of
-from shoal.key_forms import KEY_RULES
 from shoal.model import Crawl, Dead, Done, Pool, Task, TaskState
-from shoal.processes.crawl_record import CrawlRecord, url_rules_of
-from shoal.processes.fate_text import document
-from shoal.processes.url_fate import TASKS_SHOWN, Choice, Fate, fate_of, fates_of
-from shoal.secrecy import MASK
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store.base import FetchRow
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import MemoryStore, store_for_all, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls import key_of, named_key, spelling_names
+from shoal.text.secrets import MASK
+from shoal.urls.canonical import KEY_RULES, key_of, named_key, spelling_names
 
 PAGE = "https://a.test/page"
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from shoal.cli.worker_process import LONGEST_LOOK_SECONDS, LOOK_SECONDS, pause_after
+from shoal.cli.process.worker_process import LONGEST_LOOK_SECONDS, LOOK_SECONDS, pause_after
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,6 @@ def test_where_looking_takes_long_it_is_done_less_often(look: float, pause: floa
 
 
 def test_a_worker_starts_without_what_only_people_at_a_terminal_need() -> None:
-    script = "import sys, shoal.cli.commands.join, shoal.cli.worker_process; print('rich.console' in sys.modules)"
+    script = "import sys, shoal.cli.worker, shoal.cli.process.worker_process; print('rich.console' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert done.stdout == "False\n"

@@ -7,9 +7,9 @@ import pytest
 
 from shoal.errors import SettingError
 from shoal.exits.configuration import PoolSpec, exits_by_name, load_pools
-from shoal.fetch.exit_config import ExitConfig, secrets_of
-from shoal.secrecy import visible_origin
-from shoal.setting_layers import file_layer
+from shoal.fetch.exits import ExitConfig, secrets_of
+from shoal.settings.layers import file_layer
+from shoal.text.secrets import visible_origin
 
 SECRET = "s3cret"
 FULL = """

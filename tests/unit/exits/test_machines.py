@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from shoal.exits.machines import MachineOffer, is_offered, machine_of, offers_of, told
+from shoal.exits.offered import MachineOffer, is_offered, machine_of, offers_of, told
 from shoal.model import ExitStatus, Pool, WorkerBeat
 
 OWN = Pool(name="res", exits=("res/10.0.0.1:80", "res/u@10.0.0.2:80"))

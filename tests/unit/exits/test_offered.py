@@ -10,8 +10,8 @@ from shoal.exits.configuration import load_pools
 from shoal.exits.offered import NO_EXITS, Offered, load_own_exits, own_exits
 from shoal.exits.pools import default_pool
 from shoal.model import Pool
-from shoal.settings import Settings
-from shoal.spider import Spider
+from shoal.settings.table import Settings
+from shoal.spider.spider import Spider
 
 SECRET = "s3cret"
 FULL = """

@@ -13,7 +13,7 @@ from shoal.errors import UsageError
 from shoal.exits.configuration import PoolSpec, load_pools
 from shoal.exits.pools import default_pool, pool_of, usable_pools
 from shoal.policy.politeness import lent_interval
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 TABLES = """
 [proxies.ring]

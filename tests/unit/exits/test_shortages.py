@@ -8,8 +8,7 @@ import random
 
 import pytest
 
-from shoal.exits.shortages import LOOKS, Shortage, wait_out
-from shoal.exits.troubles import Troubles
+from shoal.exits.troubles import LOOKS, Shortage, Troubles, wait_out
 from shoal.testing.few_files import few_files
 
 

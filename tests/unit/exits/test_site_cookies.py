@@ -12,7 +12,7 @@ import pytest
 
 from shoal.errors import ServerUnreachable
 from shoal.exits import site_cookies
-from shoal.exits.site_cookies import LOOK_SECONDS, SiteCookies, Visit
+from shoal.exits.site_cookies import LOOK_SECONDS, SiteCookies, SiteVisit
 from shoal.fetch.base import Fetch, Response
 from shoal.frontier.rules.constants import MAX_KEPT_SESSIONS
 from shoal.model import DIRECT, Crawl
@@ -44,7 +44,7 @@ class Site:
 
 async def visit(
     cookies: SiteCookies, site: Site, url: str = URL, *, through: str = DIRECT, headers: dict[str, str] | None = None
-) -> Visit:
+) -> SiteVisit:
     return await cookies.visit(
         Fetch(url=url, headers=headers, exit=through), fetcher=site, lease=lease_for(url, exit=through)
     )

@@ -17,7 +17,7 @@ from shoal.exits.troubles import (
 )
 from shoal.fetch.base import Response
 from shoal.fetch.descriptors import trouble_of_shortage
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.testing.clock import FakeClock
 
 ANNA = ExitConfig(name="shop/anna", kind="account", fields={"name": "anna", "password": "s3cret"})

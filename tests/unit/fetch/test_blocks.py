@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.exits.refusals import block_of
 from shoal.fetch.base import Response
-from shoal.fetch.blocks import block_of
 
 LINKS = b'<a href="/x">x</a>' * 20
 RECAPTCHA_FORM = b'<form action="/contact"><div class="g-recaptcha" data-sitekey="k"></div><input name="mail"></form>'

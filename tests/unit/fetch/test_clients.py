@@ -9,7 +9,7 @@ import pytest
 
 from shoal.fetch.clients import BATCH_SECONDS, KEEP_ALIVE_SECONDS, MAX_BATCHES, Batch, Clients, Tier
 from shoal.fetch.descriptors import MOST_IDLE
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.few_files import few_files
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from shoal.fetch.deadline import Deadline
+from shoal.fetch.http import Deadline
 
 
 async def swallowing(seconds: float) -> str:

@@ -25,7 +25,7 @@ from shoal.fetch.descriptors import (
     trouble_of_shortage,
     within_limit,
 )
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.few_files import few_files
 
 

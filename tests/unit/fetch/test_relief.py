@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from shoal.fetch.relief import CLOSE_SECONDS, WATCH_SECONDS, Relief
+from shoal.fetch.clients import CLOSE_SECONDS, WATCH_SECONDS, Relief
 from shoal.testing.clock import FakeClock
 from shoal.testing.few_files import few_files
 from shoal.testing.waiting import eventually

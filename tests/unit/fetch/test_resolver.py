@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.fetch.base import Fault, FaultKind
-from shoal.fetch.resolver import Resolver
+from shoal.fetch.guard import Resolver
 from shoal.testing.clock import FakeClock
 from shoal.testing.few_files import few_files
 

@@ -7,7 +7,7 @@ from robots_text import AGENT, SITE, allows, rules
 
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.fetch.robots import Robots, RulesVerdict, compact, fetch_rules, product_token
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 
 @pytest.mark.parametrize(

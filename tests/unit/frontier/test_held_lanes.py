@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from shoal.frontier.rules.held_lanes import held_by
-from shoal.frontier.rules.hosts import OtherLane
+from shoal.frontier.rules.hosts import OtherLane, held_by
 from shoal.frontier.rules.lanes import Pace
 from shoal.model import Held
 

@@ -15,7 +15,7 @@ import pytest
 from shoal.errors import StorageError, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.rules.constants import MAX_PUT_OFF
-from shoal.frontier.sqlite import expiry, host_looks, kind_queues, lane_choice, lease_rows, lost_leases
+from shoal.frontier.sqlite import lanes, put, rows, settle
 from shoal.frontier.sqlite import lease as sqlite_lease
 from shoal.frontier.sqlite import put as sqlite_put
 from shoal.frontier.sqlite import settle as sqlite_settle
@@ -27,24 +27,24 @@ from shoal.testing.clock import FakeClock
 
 CRAWL = "c"
 HOT_QUERIES = {
-    "expired leases": lost_leases.EXPIRED,
+    "expired leases": settle.EXPIRED,
     "due tasks": sqlite_lease.DUE,
-    "ready lanes": lane_choice.READY,
-    "next tasks": lease_rows.NEXT_TASKS,
+    "ready lanes": lanes.READY,
+    "next tasks": rows.NEXT_TASKS,
     "next lane": sqlite_lease.NEXT_LANE,
     "next due task": sqlite_lease.NEXT_DUE,
     "next expiry": sqlite_lease.NEXT_EXPIRY,
     "held tasks": sqlite_settle.HELD,
     "held tasks of several kinds": sqlite_settle.HELD_WITH_KIND,
-    "next tasks of a kind": kind_queues.NEXT_TASKS_OF_KIND,
-    "next lane with tasks of a kind": kind_queues.NEXT_OF_KIND,
-    "requests on their way": lease_rows.ON_THEIR_WAY,
+    "next tasks of a kind": rows.NEXT_TASKS_OF_KIND,
+    "next lane with tasks of a kind": rows.NEXT_OF_KIND,
+    "requests on their way": rows.ON_THEIR_WAY,
     "known keys": sqlite_put.KNOWN,
-    "lanes of other crawls": host_looks.OTHERS,
-    "what is kept of a host": host_looks.KEPT,
+    "lanes of other crawls": lanes.OTHERS,
+    "what is kept of a host": lanes.KEPT,
     "lanes that are not alone": NOT_ALONE,
-    "keys that ended": expiry.KNOWN_PAST,
-    "keys that expired": expiry.EXPIRED_PAST,
+    "keys that ended": put.KNOWN_PAST,
+    "keys that expired": put.EXPIRED_PAST,
 }
 
 
@@ -60,7 +60,7 @@ async def test_no_hot_query_looks_through_all_rows(tmp_path: Path, query: str) -
         assert step.startswith("SEARCH") or step == "SCAN json_each VIRTUAL TABLE INDEX 1:"
 
 
-@pytest.mark.parametrize("query", [sqlite_settle.HELD, lease_rows.ON_THEIR_WAY], ids=["held", "on their way"])
+@pytest.mark.parametrize("query", [sqlite_settle.HELD, rows.ON_THEIR_WAY], ids=["held", "on their way"])
 async def test_a_leased_task_is_found_by_its_key(tmp_path: Path, query: str) -> None:
     await (await SqliteFrontier.open(tmp_path / "shoal.db")).close()
     connection = sqlite3.connect(tmp_path / "shoal.db")
@@ -72,11 +72,11 @@ async def test_a_leased_task_is_found_by_its_key(tmp_path: Path, query: str) -> 
 @pytest.mark.parametrize(
     "query",
     [
-        lease_rows.tasks_select(128),
-        update_of(lease_rows.FREE, 128, 2),
-        update_of(lease_rows.LEND, 128, 4),
-        update_of(lease_rows.START, 128, 8),
-        update_of(lease_rows.WISH, 128, 3),
+        rows.tasks_select(128),
+        update_of(rows.FREE, 128, 2),
+        update_of(rows.LEND, 128, 4),
+        update_of(rows.START, 128, 8),
+        update_of(rows.WISH, 128, 3),
         update_of(WRITE_LANES, 128, 15),
     ],
     ids=["next tasks", "landed", "lent", "started", "wishes", "lanes"],

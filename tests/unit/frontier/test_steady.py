@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.frontier.start_slots import slack_of, wait_for_slot
-from shoal.frontier.steady import COMPARED_SECONDS, SteadyTimes, steady_seconds
+from shoal.frontier.clock import COMPARED_SECONDS, SteadyTimes, slack_of, steady_seconds, wait_for_slot
 from shoal.testing.clock import FakeClock
 
 

@@ -15,9 +15,9 @@ from shoal.journey.handlers import Handlers
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
 from shoal.journey.recent_keys import RecentKeys
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import make_page
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 LIMIT = 0.2
 

@@ -8,19 +8,18 @@ from typing import Any
 
 from shoal import Item, Page, Spider
 from shoal.fetch.base import Fetcher
-from shoal.journey.former_pages import FormerPages
+from shoal.journey.conditional import FormerPages, LastVisits
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
-from shoal.journey.lane_rules import LaneRules
-from shoal.journey.last_visits import LastVisits
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished, Keeping
+from shoal.journey.robots import LaneRules
 from shoal.model import Crawl, LaneUpdate, Lease
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import Answer, ScriptedFetcher, lease_for, passages_for, respond
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 URL = "https://a.test/page"
 NOW = 1_700_000_000.0

@@ -16,13 +16,13 @@ from shoal.journey.cookie_walls import MAX_FRUITLESS
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
-from shoal.journey.lane_rules import LaneRules
 from shoal.journey.results import Finished
+from shoal.journey.robots import LaneRules
 from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Pool, Retry
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import lease_for, passages_for, respond
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls import UrlRules, key_of
+from shoal.urls.canonical import UrlRules, key_of
 
 URL = "https://a.test/page"
 WALL = "https://a.test/consent"

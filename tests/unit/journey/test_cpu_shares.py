@@ -12,10 +12,10 @@ from shoal import Item, Page, Request, Spider
 from shoal.journey.cpu_shares import FIRST_PAGES, HANDLER, PAGES_PER_SAMPLE, TAKING_IN, CpuShares, WatchedPage
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import respond, task_for
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 URL = "https://a.test/"
 

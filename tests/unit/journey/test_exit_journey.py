@@ -12,18 +12,18 @@ import pytest
 from shoal import Item, Page, Spider
 from shoal.exits.passage import Passages
 from shoal.fetch.base import FaultKind
-from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.exits import ExitConfig
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
-from shoal.journey.lane_rules import LaneRules
 from shoal.journey.results import Finished
+from shoal.journey.robots import LaneRules
 from shoal.model import DIRECT, Crawl, Dead, Done, ExitUse, Lease, Pool, Released, Retry
-from shoal.session import Session
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.spider.session import Session
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, respond
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 URL = "https://a.test/page"
 ROBOTS = "https://a.test/robots.txt"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scripted_journey import URL, Plain, ScriptedJourney
 
-from shoal.journey.failing_handlers import FailingHandlers
+from shoal.journey.notes import FailingHandlers
 from shoal.model import Dead, Done, Released, Retry
 from shoal.testing.fakes import lease_for, respond
 

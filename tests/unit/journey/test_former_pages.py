@@ -13,8 +13,8 @@ from scripted_journey import NOW, URL, ScriptedJourney
 from shoal.archive.base import Capture
 from shoal.errors import StorageError
 from shoal.fetch.base import Fetch
-from shoal.fetch.exit_config import ExitConfig
-from shoal.journey.former_pages import MOST_IN_VAIN, FormerPages, Found
+from shoal.fetch.exits import ExitConfig
+from shoal.journey.conditional import MOST_IN_VAIN, FormerPages, Found
 from shoal.journey.results import Finished
 from shoal.model import Done, LaneUpdate, Lease, Render, Retry, Visit
 from shoal.store.base import FetchRow

@@ -23,9 +23,9 @@ from shoal.journey.intake import Found, Intake
 from shoal.journey.plain_requests import MOST_TOGETHER, HandlerNames, PlainRequests
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Task
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import make_page, respond, task_for
-from shoal.urls import UrlRules, key_of
+from shoal.urls.canonical import UrlRules, key_of
 
 HREFS = st.sampled_from(
     [

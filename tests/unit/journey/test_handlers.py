@@ -15,8 +15,8 @@ import pytest
 from handler_runs import found, run
 
 from shoal import Item, Page, Request, Spider
-from shoal.error_text import line_of, traceback_of
 from shoal.errors import UsageError
+from shoal.text.errors import line_of, traceback_of
 
 
 @pytest.mark.parametrize("name", ["parse", "listed", "awaited", "streamed"])

@@ -22,9 +22,9 @@ from shoal import Item, Request
 from shoal.errors import UsageError
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import make_page
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 PAGE = "https://a.test/dir/page"
 

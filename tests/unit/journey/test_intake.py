@@ -11,9 +11,9 @@ from shoal.errors import UsageError
 from shoal.journey.intake import Found, Intake
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Render, Task
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import make_page, task_for
-from shoal.urls import UrlRules, key_of
+from shoal.urls.canonical import UrlRules, key_of
 
 HERE = "https://a.test/dir/page"
 

@@ -8,7 +8,7 @@ from scripted_journey import NOW, URL, ScriptedJourney, take
 from shoal.fetch.base import FaultKind
 from shoal.model import Dead, Done, Retry
 from shoal.testing.fakes import Answer, fault, lease_for, respond
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 
 async def test_a_good_page_gives_items_links_and_a_log_line() -> None:

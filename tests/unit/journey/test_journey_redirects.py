@@ -8,9 +8,9 @@ import pytest
 from scripted_journey import URL, redirect, take
 
 from shoal.model import Dead, Done, Task
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import respond
-from shoal.urls import MOST_SPELLINGS, UrlRules
+from shoal.urls.canonical import MOST_SPELLINGS, UrlRules
 
 
 async def hop(location: str, status: int = 302, **task: Any) -> Task:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from scripted_journey import URL, ScriptedJourney, redirect
 
 from shoal.fetch.base import FaultKind
-from shoal.journey.lane_rules import MOST_FAILURES
 from shoal.journey.results import Finished
+from shoal.journey.robots import MOST_FAILURES
 from shoal.model import Crawl, Done, LaneUpdate, Released, Retry
 from shoal.policy.politeness import lent_interval
 from shoal.testing.fakes import fault, lease_for, respond

@@ -14,13 +14,13 @@ from shoal.fetch.base import FaultKind
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
-from shoal.journey.lane_rules import LaneRules
 from shoal.journey.results import Finished, Keeping
-from shoal.settings import Settings
+from shoal.journey.robots import LaneRules
+from shoal.settings.table import Settings
 from shoal.store.base import all_item_keys
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, passages_for, respond
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 URL = "https://a.test/page"
 BODY = b"<h1>A page</h1>"

@@ -10,7 +10,7 @@ import pytest
 from scripted_journey import NOW, URL, ScriptedJourney
 
 from shoal.errors import StorageError
-from shoal.journey.last_visits import LastVisits
+from shoal.journey.conditional import LastVisits
 from shoal.journey.results import Finished
 from shoal.model import Done, Render, Task, Visit
 from shoal.store.base import FetchRow, PageLook, named_keys

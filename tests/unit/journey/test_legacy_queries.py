@@ -9,10 +9,10 @@ import pytest
 from shoal import Request
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
-from shoal.page import Page
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.spider.page import Page
 from shoal.testing.fakes import make_page
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 BODY = "<a href='/道?q=日本&amp;x=☃'>1</a><a href='/plain?q=1'>2</a>"
 IN_SHIFT_JIS = ["https://a.test/%E9%81%93?q=%93%FA%96{&x=%26%239731%3B", "https://a.test/plain?q=1"]

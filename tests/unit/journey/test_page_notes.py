@@ -9,12 +9,12 @@ from typing import Any
 from shoal import Item, Page, Spider
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
-from shoal.journey.listings import PAGES
-from shoal.journey.page_notes import FOLLOWED_SAID, MOST_KEYS, MOST_PAIRS
-from shoal.policy.notes import LONGEST_NAME
-from shoal.settings import Settings
+from shoal.journey.notes import FOLLOWED_SAID, MOST_KEYS, MOST_PAIRS
+from shoal.journey.sitemaps import PAGES
+from shoal.policy.verdicts import LONGEST_NAME
+from shoal.settings.table import Settings
 from shoal.testing.fakes import make_page
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 
 class Lists(Spider):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from shoal.fetch.base import Response
 from shoal.journey.repeats import LANE_FACTOR, PROBE_EVERY, SAMPLE_EVERY, Repeats
 from shoal.model import Task
-from shoal.page import Page
-from shoal.settings import Settings
-from shoal.urls import UrlRules
+from shoal.settings.table import Settings
+from shoal.spider.page import Page
+from shoal.urls.canonical import UrlRules
 
 LIMIT = 20
 # The first page says something new, and only the one a few pages later is looked at again.

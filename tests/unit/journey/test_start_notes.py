@@ -8,8 +8,8 @@ import pytest
 from scripted_journey import URL, ScriptedJourney, redirect
 
 from shoal.fetch.base import Fault, FaultKind
-from shoal.journey.listings import SITEMAP
-from shoal.journey.start_notes import ENOUGH_LISTED
+from shoal.journey.notes import ENOUGH_LISTED
+from shoal.journey.sitemaps import SITEMAP
 from shoal.model import Released, Retry
 from shoal.testing.fakes import Answer, lease_for, respond
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from shoal.logs.log_context import PAGE, WORK, Work
-from shoal.logs.log_fields import EVENTS, FIELDS, SPIDERS, as_json, as_text, fields_of, message_fields
+from shoal.logs import EVENTS, FIELDS, PAGE, SPIDERS, WORK, Work, as_json, as_text, fields_of, message_fields
 from shoal.model import Lease
-from shoal.secrecy import masked_page_url
 from shoal.testing.fakes import task_for
+from shoal.text.secrets import masked_page_url
 
 HEADERS = {"Authorization": "Bearer hunter2hunter2"}
 HOSTILE = 'a\nERROR shoal: forged\r\x1b[31m\u2028{"event": "forged"}\x85\u202e\ud800'

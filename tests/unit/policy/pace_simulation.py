@@ -13,10 +13,10 @@ from functools import partial
 from shoal.frontier.rules.lanes import Pace, starts_within, take_slot, update_pace
 from shoal.frontier.rules.tasks import next_token
 from shoal.model import LaneUpdate, Lease, Task
-from shoal.policy.moods import Moods
+from shoal.policy.pace import Moods
 from shoal.policy.politeness import lent_interval
 from shoal.policy.retries import Verdict
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 LATENCY = 0.03
 FLUSH_SECONDS = 0.05

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.policy.notes import RAISED, SITEMAP, NoteNames
+from shoal.policy.verdicts import RAISED, SITEMAP_NOTE, NoteNames
 
 
 def test_names_of_notes_are_short_and_bounded_in_number() -> None:
@@ -14,7 +14,7 @@ def test_names_of_notes_are_short_and_bounded_in_number() -> None:
 
 
 def test_without_a_rest_there_is_no_name_beyond_the_bound() -> None:
-    names = NoteNames(SITEMAP, most=1, rest="")
+    names = NoteNames(SITEMAP_NOTE, most=1, rest="")
     assert (names.of("a: empty"), names.of("b: empty")) == ("sitemap a: empty", "")
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shoal.frontier.rules.tasks import next_token
 from shoal.model import LaneUpdate, Lease, Task
-from shoal.policy.moods import Moods
+from shoal.policy.pace import Moods
 from shoal.policy.politeness import SLOWEST_INTERVAL, TROUBLED_RUN, LaneMood, after_response
 from shoal.policy.retries import Verdict
 

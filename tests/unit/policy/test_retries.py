@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shoal.fetch.base import Fault, FaultKind, Response
 from shoal.model import Dead, Lease, Retry, Task
 from shoal.policy.retries import FAULTS, RETRIED_STATUSES, Verdict, backoff, judge, plan, retry_after
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 SETTINGS = Settings()
 NOW = 1_800_000_000.0

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from shoal.journey.revisits import RevisitRule, after_failure, after_visit, change_rate
 from shoal.model import Visit
-from shoal.policy.revisit_times import RevisitRule, after_failure, after_visit, change_rate
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 HOUR, DAY = 3600.0, 86_400.0
 YEAR = 365 * DAY

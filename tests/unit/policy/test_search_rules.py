@@ -10,11 +10,10 @@ from pace_simulation import BEGIN, GOOD, TOO_MANY, UNAVAILABLE, Fleet, Knee, per
 
 from shoal.frontier.rules.tasks import next_token
 from shoal.model import LaneUpdate, Lease, Task
-from shoal.policy.moods import Moods
-from shoal.policy.pace_search import latency_of
+from shoal.policy.pace import Moods, latency_of
 from shoal.policy.politeness import allowed_interval, lent_interval
 from shoal.policy.retries import Verdict
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 RATE, MAX_RATE = 4.0, 100.0
 SETTLED, END = 120.0, 210.0

@@ -12,10 +12,10 @@ import pytest
 
 from shoal.errors import SettingError, UsageError
 from shoal.model import Crawl, CrawlState, Limit, Progress
-from shoal.policy.stop_limits import limits_of, pages_per_write, raised, reached_by
-from shoal.setting_layers import resolve
-from shoal.setting_values import _no_zone, deadline_at, parse_deadline
-from shoal.settings import Settings
+from shoal.policy.limits import limits_of, pages_per_write, raised, reached_by
+from shoal.settings.layers import resolve
+from shoal.settings.table import Settings
+from shoal.settings.values import _no_zone, deadline_at, parse_deadline
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

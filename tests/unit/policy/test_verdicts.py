@@ -18,9 +18,9 @@ from shoal.policy.verdicts import (
     shown_failures,
     stopped_by,
 )
-from shoal.setting_layers import resolve
-from shoal.setting_values import parse_max_failures
-from shoal.settings import Settings
+from shoal.settings.layers import resolve
+from shoal.settings.table import Settings
+from shoal.settings.values import parse_max_failures
 
 BY_DEFAULT = Settings().max_failures
 

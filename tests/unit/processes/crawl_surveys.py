@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from shoal.insight.survey import Survey
 from shoal.model import Crawl, CrawlState, Figures, LaneStatus, Progress, WorkerBeat
-from shoal.processes.crawl_survey import Survey
-from shoal.processes.crew import Member, Presence
+from shoal.worker.workers import Member, Presence
 
 SECONDS = 10.0
 

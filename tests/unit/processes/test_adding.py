@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from shoal.crawl.adding import has_room
 from shoal.model import Crawl, CrawlState, Task
-from shoal.processes.adding import has_room
 from shoal.testing.clock import FakeClock
 from shoal.testing.model.memory_frontier import MemoryFrontier
 

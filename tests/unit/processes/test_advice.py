@@ -6,14 +6,14 @@ import msgspec
 import pytest
 from crawl_surveys import SECONDS, beat, between, lane, survey
 
+from shoal.crawl.places import RememberedPlace, ResultPlaces
+from shoal.crawl.record import CrawlRecord
+from shoal.insight.advice import advise
+from shoal.insight.survey import LANES_READ, measured
+from shoal.insight.utilisation import NOISE, TARGET_SHARE, gain, growing, shares_of
 from shoal.model import CrawlState, ExitStatus, Pool
-from shoal.processes.advice import advise
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.crawl_survey import LANES_READ, measured
-from shoal.processes.crew import Member, Presence
-from shoal.processes.result_places import RememberedPlace, ResultPlaces
-from shoal.processes.utilisation import NOISE, TARGET_SHARE, gain, growing, shares_of
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.worker.workers import Member, Presence
 
 
 def test_a_paced_host() -> None:

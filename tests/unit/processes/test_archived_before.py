@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from shoal import Spider
+from shoal.crawl.beginning import MOST_BEFORE, archived_before
+from shoal.crawl.code import source_of
+from shoal.crawl.opening import Places
+from shoal.crawl.places import ResultPlaces, remember
+from shoal.crawl.record import Origin, describe_crawl, record_of
 from shoal.model import Crawl, CrawlState
-from shoal.processes.beginning import MOST_BEFORE, archived_before
-from shoal.processes.crawl_record import Origin, describe_crawl, record_of
-from shoal.processes.opening import Places
-from shoal.processes.result_places import ResultPlaces, remember
-from shoal.processes.spider_source import source_of
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 
 class Shop(Spider):

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.processes.black_box import NAMES, SLOTS, BlackBox, WorkerBox
+from shoal.worker.black_box import NAMES, SLOTS, BlackBox, WorkerBox
 
 WRITER = """
 import os, sys
-from shoal.processes.black_box import BlackBox
+from shoal.worker.black_box import BlackBox
 worker = BlackBox.inherited(int(sys.argv[1])).worker("w", patience=30.0)
 worker.open()
 worker.begin(7, "parse", "https://a.test/bad")

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from shoal.crawl.record import CrawlRecord
 from shoal.fetch.descriptors import FEWER_PAGES, trouble_of_shortage
+from shoal.insight.bounds import Look, bound_of
 from shoal.model import Crawl, CrawlState, Held, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
-from shoal.processes.bounds import Look, bound_of
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.crew import crawls_beside
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.worker.workers import crawls_beside
 
 ASKED = lent_interval(1.0)
 RING = Pool(name="ring", exits=("ring/x", "ring/y"), interval=lent_interval(2.0))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from shoal.model import Lease
-from shoal.processes.common_slots import WANTS_SECONDS, CommonSlots
-from shoal.processes.retirement import Limits, Retirement
-from shoal.processes.slots import Slots
 from shoal.testing.fakes import task_for
+from shoal.worker.retirement import Limits, Retirement
+from shoal.worker.shared_slots import WANTS_SECONDS, CommonSlots
+from shoal.worker.slots import Slots
 
 
 class Process:

@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from shoal.crawl.record import CrawlRecord
 from shoal.model import Budgets, Crawl, Done, ExitUse, LaneUpdate, Pool, WorkerBeat
 from shoal.policy.politeness import lent_interval
-from shoal.processes.coordinator import Coordinator
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.machine import this_machine
-from shoal.settings import Settings
+from shoal.run.coordinator import Coordinator
+from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.worker.machine import this_machine
 
 
 def show(_: Any) -> None:

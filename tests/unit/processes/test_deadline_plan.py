@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from crawl_surveys import beat, between, lane
 
+from shoal.insight.advice import advise
+from shoal.insight.deadline import Plan, plan_for, plan_lines
+from shoal.insight.survey import measured
 from shoal.model import Pool
-from shoal.processes.advice import advise
-from shoal.processes.crawl_survey import measured
-from shoal.processes.deadline_plan import Plan, plan_for, plan_lines
-from shoal.setting_values import MachineSize, parse_machines
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.settings.values import MachineSize, parse_machines
 
 SMALL, LARGE = MachineSize(2, 4.0, 0.10), MachineSize(8, 16.0, 0.30)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.insight.deadline import CHANGED_SECONDS, DeadlineWatch
+from shoal.insight.stats import Snapshot
 from shoal.model import Crawl, CrawlState, LaneStatus, Limit, Progress, WorkerBeat
-from shoal.processes.deadline_watch import CHANGED_SECONDS, DeadlineWatch
-from shoal.processes.stats import Snapshot
 
 HOUR = 3600.0
 CRAWL = Crawl(id="c", spider="s", limits=(Limit(of="wall", most=10 * HOUR, why="deadline 06:00 passed"),))

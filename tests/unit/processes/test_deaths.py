@@ -12,19 +12,30 @@ import time
 import msgspec
 import pytest
 
+from shoal.duties.alerts.config import AlertRules
+from shoal.duties.alerts.rules import Sight, findings_of
 from shoal.frontier.rules.constants import SUSPECT_LOSSES
 from shoal.model import Crawl, CrawlState, Lease, Progress, Task, WorkerBeat
-from shoal.processes.alerts.alert_config import AlertRules
-from shoal.processes.alerts.alert_rules import Sight, findings_of
-from shoal.processes.black_box import BlackBox, Reading, RunningPage
-from shoal.processes.crew import Presence, crew_of
-from shoal.processes.deaths import MOST_DEATHS, Comebacks, Death, Watched, death_of, evict, reclaim_former, sign_off
-from shoal.processes.fleet import Fleet, Start
-from shoal.processes.machine import is_stopped, this_machine
-from shoal.processes.silence import Pulse, Vigil, longest_silence
 from shoal.testing.clock import FakeClock
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import wait_until
+from shoal.worker.black_box import BlackBox, Reading, RunningPage
+from shoal.worker.deaths import (
+    MOST_DEATHS,
+    Comebacks,
+    Death,
+    Pulse,
+    Vigil,
+    Watched,
+    death_of,
+    evict,
+    longest_silence,
+    reclaim_former,
+    sign_off,
+)
+from shoal.worker.fleet import Fleet, Start
+from shoal.worker.machine import is_stopped, this_machine
+from shoal.worker.workers import Presence, crew_of
 
 DEAD_PID = 2**22 + 1  # above what the system gives
 PAGE = RunningPage("w", 7, "parse", "https://a.test/bad", is_current=True)

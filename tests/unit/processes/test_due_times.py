@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shoal.errors import SettingError
-from shoal.processes.schedules.due_times import (
+from shoal.duties.schedules.config import (
     Timing,
     check_cron,
     check_timezone,
@@ -20,6 +19,7 @@ from shoal.processes.schedules.due_times import (
     start_of,
     written,
 )
+from shoal.errors import SettingError
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 YEAR = 365 * 86_400.0

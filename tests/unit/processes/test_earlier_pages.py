@@ -7,12 +7,12 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
+from shoal.crawl.known_pages import earlier_crawls
+from shoal.crawl.record import CrawlRecord
 from shoal.errors import UsageError
-from shoal.key_forms import KEY_RULES
 from shoal.model import Crawl, CrawlState
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.earlier_pages import earlier_crawls
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.urls.canonical import KEY_RULES
 
 DAY = 86_400.0
 DEFAULTS = Settings()

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from shoal import Pages, Request, Spider, Stdin, UrlFile
+from shoal.crawl import feeder as module
+from shoal.crawl.feeder import Feeder
+from shoal.crawl.sources import start_mark
 from shoal.errors import UsageError
 from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.journey.intake import Intake
 from shoal.model import Crawl, CrawlState
-from shoal.processes import feeder as module
-from shoal.processes.feeder import Feeder
-from shoal.processes.sources import start_mark
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import loop_turns
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 
 def spider_with(start: Any) -> Spider:

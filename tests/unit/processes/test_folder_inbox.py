@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.processes.folder_inbox import QUIET_SECONDS, FolderInbox
-from shoal.processes.url_lines import LONGEST_LINE
+from shoal.crawl.folder_inbox import QUIET_SECONDS, FolderInbox
+from shoal.crawl.sources import LONGEST_LINE
 
 BOOKS = "books"
 

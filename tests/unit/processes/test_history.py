@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from shoal.duties.history import OUTCOMES_KEPT, Historian, commonest
 from shoal.errors import ServerUnreachable
+from shoal.insight.survey import added
 from shoal.model import Crawl, Done, Figures, Point, Progress, WorkerBeat
-from shoal.processes.coordinator import Coordinator
-from shoal.processes.crawl_survey import added
-from shoal.processes.history import OUTCOMES_KEPT, Historian, commonest
-from shoal.processes.machine import this_machine
+from shoal.run.coordinator import Coordinator
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import eventually
+from shoal.worker.machine import this_machine
 
 HOUR = 3600.0
 

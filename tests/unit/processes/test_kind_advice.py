@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from crawl_surveys import SECONDS, beat, lane, survey
 
+from shoal.insight.advice import Advice, advise
+from shoal.insight.kinds import shared_out
 from shoal.model import CrawlState, WorkerBeat
-from shoal.processes.advice import Advice, advise
-from shoal.processes.kind_advice import shared_out
 
 
 def worker(name: str, *kinds: str, pages: int = 0, busy: int = 1, **figures: Any) -> WorkerBeat:

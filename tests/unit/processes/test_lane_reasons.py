@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from shoal.cli.display.tables import reason_lines
+from shoal.insight.bounds import is_resting, why_so
 from shoal.model import Crawl, Held, LaneStatus, Pool
 from shoal.policy.politeness import lent_interval
-from shoal.processes.lane_reasons import is_resting, why_so
 
 RING = Pool(name="ring", exits=("ring/x",), interval=1.0)
 CRAWL = Crawl(id="c", spider="s", interval=1.0, cap=8, pools=(RING,))

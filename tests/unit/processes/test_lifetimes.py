@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from shoal.crawl.record import CrawlRecord
+from shoal.duties.clearing import Fate, fates
 from shoal.model import Crawl, CrawlState
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.lifetimes import Fate, fates
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 
 DAY = 86_400.0
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from shoal.model import Crawl, Task, WorkerBeat
-from shoal.processes.coordinator import Coordinator
-from shoal.processes.machine import is_running, this_machine
+from shoal.run.coordinator import Coordinator
 from shoal.testing.clock import FakeClock
 from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.worker.machine import is_running, this_machine
 
 
 def ended_process() -> int:
@@ -30,7 +30,7 @@ def test_a_process_is_running_until_it_has_ended() -> None:
 
 def test_all_processes_of_a_machine_agree_on_which_it_is() -> None:
     told = subprocess.run(
-        [sys.executable, "-c", "from shoal.processes.machine import this_machine; print(this_machine())"],
+        [sys.executable, "-c", "from shoal.worker.machine import this_machine; print(this_machine())"],
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert told.strip() == this_machine()

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from shoal.errors import ServerUnreachable, StorageError
-from shoal.processes.outages import QUIET_SECONDS, SLOW_SECONDS, Outage, Outages, SaidOnce, is_outage, until_reachable
 from shoal.testing.clock import FakeClock
 from shoal.testing.waiting import eventually
+from shoal.worker.outages import QUIET_SECONDS, SLOW_SECONDS, Outage, Outages, SaidOnce, is_outage, until_reachable
 
 GONE = "cannot reach Redis at redis://host/0"
 
@@ -107,7 +107,7 @@ async def test_an_outage_ends_with_the_wait(is_cancelled: bool) -> None:
 
 
 async def test_a_wait_that_lasts_is_said_again_every_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.processes.outages.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("shoal.worker.outages.QUIET_SECONDS", 0.0)
     said, tries = list[str](), iter([ServerUnreachable(GONE), ServerUnreachable(GONE), None])
 
     async def step() -> int:

@@ -11,14 +11,13 @@ from worker_in_memory import HOST, Bench
 
 from shoal import Page
 from shoal.journey.results import Finished
-from shoal.logs.log_events import Events
-from shoal.logs.log_fields import EVENTS, FIELDS, SAID, fields_of
+from shoal.logs import EVENTS, FIELDS, SAID, Events, fields_of
 from shoal.model import CrawlState, Done, Lease
-from shoal.processes.outages import Outage
-from shoal.processes.page_log import PageLog
-from shoal.processes.states_seen import StatesSeen
+from shoal.run.coordinator import StatesSeen
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import ScriptedFetcher, respond, task_for
+from shoal.worker.outages import Outage
+from shoal.worker.page_log import PageLog
 
 Heard = list[tuple[str, dict[str, Any]]]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.processes.result_places import Obstacle, OutOfReach, RememberedPlace, is_same, recalled, remember
+from shoal.crawl.places import Obstacle, OutOfReach, RememberedPlace, is_same, recalled, remember
 
 SERVER = "postgresql://me:hu%40sh@db.example:5432/results?sslmode=require"
 

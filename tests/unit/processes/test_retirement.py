@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from shoal.errors import UsageError
-from shoal.processes.retirement import Idleness, Leaving, Limits, Retirement
-from shoal.settings import Settings
+from shoal.settings.table import Settings
+from shoal.worker.retirement import Idleness, Leaving, Limits, Retirement
 
 MB = 1_000_000
 

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import SettingError
-from shoal.processes.schedules.due_times import Timing
-from shoal.processes.schedules.schedule_config import Schedule, load_schedules
-from shoal.processes.schedules.schedule_orders import (
+from shoal.duties.schedules.config import Schedule, Timing, load_schedules
+from shoal.duties.schedules.orders import (
     Orders,
     in_force,
     with_pause,
@@ -18,7 +16,8 @@ from shoal.processes.schedules.schedule_orders import (
     without_answered,
     without_schedule,
 )
-from shoal.setting_layers import file_layer
+from shoal.errors import SettingError
+from shoal.settings.layers import file_layer
 
 DAILY = """
 [[schedules]]

@@ -13,25 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.processes.schedules.due_times import Timing, next_due, start_of
-from shoal.processes.schedules.schedule_config import Schedule
-from shoal.processes.schedules.schedule_rules import (
-    LATE_SECONDS,
-    NOTHING_SEEN,
-    Sight,
-    crawl_to_cancel,
-    look,
-    upcoming,
-    wants_look,
-)
-from shoal.processes.schedules.schedule_state import (
-    MOST_KEPT,
-    Asked,
-    Entry,
-    Notes,
-    ScheduleState,
-    read_notes,
-)
+from shoal.duties.schedules.config import Schedule, Timing, next_due, start_of
+from shoal.duties.schedules.orders import MOST_KEPT, Asked, Entry, Notes, ScheduleState, read_notes
+from shoal.duties.schedules.rules import LATE_SECONDS, NOTHING_SEEN, Sight, crawl_to_cancel, look, upcoming, wants_look
 
 HOUR, DAY = 3600.0, 86_400.0
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()

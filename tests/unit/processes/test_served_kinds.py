@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 from crawl_surveys import beat
 
+from shoal.insight.stats import KindShown, unserved_line
 from shoal.model import Crawl
-from shoal.processes.served_kinds import KindShown, unserved_line
 
 CRAWL = Crawl(id="books-1", spider="books", settings={"spider": "books.py"})
 STARTED = "`shoal worker books.py --exits FILE`"

@@ -8,10 +8,9 @@ import msgspec
 import pytest
 from crawl_surveys import SECONDS, beat, lane, survey
 
+from shoal.insight.advice import Advice, advise, shared, with_parts
+from shoal.insight.survey import Survey
 from shoal.model import WorkerBeat
-from shoal.processes.advice import Advice, advise
-from shoal.processes.crawl_survey import Survey
-from shoal.processes.shared_workers import shared, with_parts
 
 
 def of_crawl(name: str, *workers: WorkerBeat, done: int = 0, **more: Any) -> Survey:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from shoal.processes.slot_shares import Claim, grants
+from shoal.worker.shared_slots import Claim, grants
 
 
 class Simulated:

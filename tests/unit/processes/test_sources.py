@@ -11,18 +11,17 @@ import msgspec
 import pytest
 
 from shoal import Page, Request, Sitemap, Spider, Stdin, UrlFile
+from shoal.crawl.sources import LONGEST_LINE, check_start, feed, requests_of, start_lanes, start_mark
 from shoal.errors import StorageError, UsageError
 from shoal.journey.intake import Intake
-from shoal.journey.listings import PAGES, SITEMAP
+from shoal.journey.sitemaps import PAGES, SITEMAP
 from shoal.model import Crawl
-from shoal.processes.sources import check_start, feed, requests_of, start_lanes, start_mark
-from shoal.processes.url_lines import LONGEST_LINE
-from shoal.settings import Settings
-from shoal.spider import Pages
+from shoal.settings.table import Settings
+from shoal.spider.spider import Pages
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import Watched
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
 
 
 def spider_from(start: Any) -> Spider:
@@ -214,7 +213,7 @@ async def test_feeding_puts_in_batches_counts_and_may_be_repeated() -> None:
 
 
 async def test_feeding_waits_while_the_frontier_holds_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.processes.sources.FULL_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("shoal.crawl.sources.FULL_PAUSE_SECONDS", 0.001)
     frontier = await make_frontier()
     looks: list[int] = []
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shoal.crawl.code import MOST_FILES, NO_CODE, SpiderCode, code_of, differences, others
+from shoal.crawl.record import CrawlRecord, code_known, record_of
 from shoal.model import Crawl, WorkerBeat
-from shoal.processes.crawl_record import CrawlRecord, code_known, record_of
-from shoal.processes.spider_code import MOST_FILES, NO_CODE, SpiderCode, code_of, differences, others
-from shoal.settings import Settings
-from shoal.spider_file import load_spider
+from shoal.settings.table import Settings
+from shoal.spider.loading import load_spider
 
 BOOKS = "import {imported}\nfrom shoal import Spider\n\nclass Books(Spider):\n    start = 'https://a.test/'\n"
 
@@ -111,7 +111,7 @@ _PACKAGE = ("__init__.py", "prices.py", "spiders/__init__.py", "spiders/books.py
 
 
 def test_a_spider_of_shoal_itself_has_no_code_of_its_own() -> None:
-    assert code_of("shoal.generic:Generic") == NO_CODE
+    assert code_of("shoal.spider.generic:Generic") == NO_CODE
 
 
 def test_a_crawl_of_a_former_version_remembers_no_code() -> None:

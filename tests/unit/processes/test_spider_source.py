@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from shoal.processes.spider_source import SpiderSource, is_same_spider, shown_source, source_of
+from shoal.crawl.code import SpiderSource, is_same_spider, shown_source, source_of
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +29,9 @@ def belongs(known: str, reference: str, source: SpiderSource | None = None, *, f
         ("a/shop.py", "./a/../a/shop.py:Shop", True),
         ("a/shop.py", "b/shop.py", False),
         ("a/shop.py", "other.py", False),
-        ("shoal.generic:SitePages", "shoal.generic:SitePages", True),
-        ("shoal.generic:SitePages", "shoal.cli.demo_spider:Shop", False),
-        ("shoal.generic", "a/shop.py", False),
+        ("shoal.spider.generic:SitePages", "shoal.spider.generic:SitePages", True),
+        ("shoal.spider.generic:SitePages", "shoal.cli.demo_spider:Shop", False),
+        ("shoal.spider.generic", "a/shop.py", False),
         ("", "a/shop.py", True),
     ],
 )
@@ -59,10 +59,10 @@ def test_a_folder_that_was_copied_with_its_frontier_is_the_same_spider() -> None
 
 
 def test_a_module_and_its_file_are_the_same_spider() -> None:
-    from shoal import generic
+    from shoal.spider import generic
 
-    assert belongs("shoal.generic:SitePages", generic.__file__)
-    assert belongs(generic.__file__, "shoal.generic:SitePages")
+    assert belongs("shoal.spider.generic:SitePages", generic.__file__)
+    assert belongs(generic.__file__, "shoal.spider.generic:SitePages")
 
 
 def test_a_crawl_of_a_former_version_belongs_to_files_of_its_name() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from shoal.insight.stats import CpuLoad, Meter, Silence, cost_so_far, describe_interval, eta, spent_budget
 from shoal.model import Budgets, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
-from shoal.processes.stats import CpuLoad, Meter, Silence, cost_so_far, describe_interval, eta, spent_budget
 
 CRAWL = Crawl(id="c", spider="s", interval=1.0)
 

@@ -12,9 +12,9 @@ from worker_in_memory import HOST, Bench
 from shoal.errors import StorageError
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.model import FETCH_BUCKETS, Render
-from shoal.processes.tally import CountedFetcher, Spell, Tally, store_threads_seconds
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import ScriptedFetcher
+from shoal.worker.tally import CountedFetcher, Spell, Tally, store_threads_seconds
 
 
 def answer(*, status: int = 200, elapsed: float = 0.0, size: int = 0) -> Response:

@@ -8,11 +8,10 @@ import msgspec
 import pytest
 from crawl_surveys import SECONDS, beat, lane, survey
 
+from shoal.insight.advice import LEAD_SECONDS, REST_SECONDS, advise, seconds_until_work
+from shoal.insight.survey import Survey
 from shoal.model import CrawlState
-from shoal.processes.advice import advise
-from shoal.processes.crawl_survey import Survey
-from shoal.processes.crew import Member, Presence
-from shoal.processes.work_ahead import LEAD_SECONDS, REST_SECONDS, seconds_until_work
+from shoal.worker.workers import Member, Presence
 
 HOURS = 20 * 3600.0
 

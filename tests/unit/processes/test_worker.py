@@ -13,11 +13,11 @@ from shoal import Page
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.fetch.base import Fetch
 from shoal.model import DeadFilter, Done
-from shoal.processes.machine import worker_name
-from shoal.processes.memory import resident_bytes
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import ScriptedFetcher, task_for
 from shoal.testing.waiting import eventually, loop_turns
+from shoal.worker.machine import worker_name
+from shoal.worker.retirement import resident_bytes
 
 
 async def test_a_worker_works_to_the_end_and_gives_its_pages() -> None:
@@ -49,7 +49,7 @@ async def test_every_page_is_stored_before_it_is_settled() -> None:
 async def test_a_store_that_keeps_failing_ends_the_worker_and_nothing_is_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shoal.processes.outages.STORAGE_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("shoal.worker.outages.STORAGE_PATIENCE_SECONDS", 0.1)
     bench = Bench({"/": "", "/1": ""})
     await bench.begin("/", "/1")
 

@@ -16,12 +16,12 @@ from worker_in_memory import HOST, Bench
 from shoal.fetch.base import Fetch
 from shoal.frontier.rules.tasks import NO_LEASE
 from shoal.model import TaskState
-from shoal.processes.black_box import BlackBox
-from shoal.processes.deaths import death_of
-from shoal.processes.renewals import Renewals
-from shoal.processes.solitude import Solitude
 from shoal.testing.fakes import Answer, ScriptedFetcher, respond, task_for
 from shoal.testing.waiting import eventually, loop_turns, wait_until
+from shoal.worker.black_box import BlackBox
+from shoal.worker.deaths import death_of
+from shoal.worker.renewals import Renewals
+from shoal.worker.shared_slots import Solitude
 
 SUSPECT = task_for(f"{HOST}/suspect")
 

@@ -11,7 +11,7 @@ from shoal.model import Budgets, Crawl
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
 from shoal.testing.waiting import eventually
-from shoal.urls import key_of
+from shoal.urls.canonical import key_of
 
 
 async def test_a_key_is_known_only_after_its_settle_was_confirmed() -> None:

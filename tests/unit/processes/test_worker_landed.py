@@ -13,12 +13,10 @@ from worker_in_memory import HOST, Bench, Links
 from shoal import Item, Page
 from shoal.fetch.base import Fetch
 from shoal.model import Crawl, Lease, LeaseBatch
-from shoal.processes.lease_calls import CAPPED_SECONDS, LeaseCalls
-from shoal.processes.slots import Slots
-from shoal.processes.turns import CROWD, PAGES_IN_A_CROWD, PAGES_PER_ROUND, Turns
 from shoal.testing.fakes import Answer, ScriptedFetcher, Watched, respond, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import eventually, loop_turns
+from shoal.worker.slots import CAPPED_SECONDS, CROWD, PAGES_IN_A_CROWD, PAGES_PER_ROUND, LeaseCalls, Slots, Turns
 
 PATHS = [f"/{number}" for number in range(40)]
 

@@ -10,10 +10,10 @@ from worker_in_memory import HOST, Bench
 
 from shoal.fetch.base import Fetch
 from shoal.model import Crawl, Done, Lease, Pool, WorkerBeat
-from shoal.processes.shares import portion_of, share_of
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import Answer, ScriptedFetcher, respond, task_for
 from shoal.testing.waiting import eventually
+from shoal.worker.heartbeat import portion_of, share_of
 
 
 async def test_the_work_of_a_lost_lease_is_dropped_at_once() -> None:

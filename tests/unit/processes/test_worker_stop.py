@@ -12,11 +12,11 @@ from shoal.errors import ServerUnreachable, StorageError
 from shoal.model import Crawl, Pool, Released
 from shoal.testing.fakes import task_for
 from shoal.testing.waiting import eventually, loop_turns
-from shoal.urls import key_of
+from shoal.urls.canonical import key_of
 
 
 async def test_a_store_that_fails_while_the_worker_stops_does_not_hang_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.processes.outages.STORAGE_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("shoal.worker.outages.STORAGE_PATIENCE_SECONDS", 0.3)
     paths = [f"/{number}" for number in range(30)]
     bench = Bench(dict.fromkeys(paths, ""), flush_pages=2, concurrency=30, grace_seconds=0.2)
     await bench.begin(*paths)
@@ -97,7 +97,7 @@ async def test_a_worker_told_to_stop_does_not_wait_for_a_frontier_that_is_gone()
 async def test_a_worker_told_to_stop_does_not_wait_for_a_frontier_that_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shoal.processes.worker.LAST_ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("shoal.worker.worker.LAST_ANSWER_SECONDS", 0.05)
     bench = Bench({"/": ""})
     await bench.begin("/")
 
@@ -113,7 +113,7 @@ async def test_a_worker_told_to_stop_does_not_wait_for_a_frontier_that_does_not_
 
 
 async def test_pages_that_cannot_be_settled_do_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.processes.worker.STORAGE_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("shoal.worker.worker.STORAGE_PATIENCE_SECONDS", 0.0)
     bench = Bench({"/": ""}, grace_seconds=0.1)
     await bench.begin("/")
 

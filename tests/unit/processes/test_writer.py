@@ -15,13 +15,13 @@ from shoal.archive.base import Archive
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.journey.results import KEY_SHOWN, Finished, unstorable_item
 from shoal.model import Crawl, Done, Lease, Result, SettleReport
-from shoal.processes.writer import BATCH_BYTES, FOUND_PER_PUT, LINK_BYTES, Writer, rule_of
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store.base import FetchRow, ItemRow, ItemRule
 from shoal.testing.archive_contract import everything, raw_page
 from shoal.testing.fakes import MemoryStore, Watched, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import SECONDS, eventually, loop_turns
+from shoal.worker.writer import BATCH_BYTES, FOUND_PER_PUT, LINK_BYTES, Writer, rule_of
 
 
 class Bench:
@@ -167,7 +167,7 @@ async def test_a_side_that_fails_for_a_moment_is_waited_for(verb: str, error: Ex
 async def test_a_store_that_keeps_failing_ends_the_writer_and_nothing_is_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shoal.processes.outages.STORAGE_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("shoal.worker.outages.STORAGE_PATIENCE_SECONDS", 0.2)
     bench = Bench(pages=1)
 
     def meddle(name: str, *_: Any) -> None:

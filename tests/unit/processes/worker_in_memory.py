@@ -12,19 +12,19 @@ from shoal.fetch.base import Response
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
-from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.robots import LaneRules
 from shoal.model import Crawl
-from shoal.processes.black_box import BlackBox
-from shoal.processes.solitude import Solitude
-from shoal.processes.tally import CountedFetcher, Tally
-from shoal.processes.worker import Worker
-from shoal.processes.worker_parts import WorkerParts
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.fakes import MemoryStore, ScriptedFetcher, Watched, passages_for, respond, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import eventually
-from shoal.urls import UrlRules
+from shoal.urls.canonical import UrlRules
+from shoal.worker.black_box import BlackBox
+from shoal.worker.parts import WorkerParts
+from shoal.worker.shared_slots import Solitude
+from shoal.worker.tally import CountedFetcher, Tally
+from shoal.worker.worker import Worker
 
 HOST = "https://a.test"
 FAST: dict[str, Any] = {"rate": "unlimited", "obey_robots": False, "flush_seconds": 0.01, "retry_seconds": 0.01}

@@ -12,7 +12,7 @@ from canned_store import CannedStore
 from shoal.errors import UsageError
 from shoal.journey.item_fields import encoded, fields_of
 from shoal.results.item_columns import FieldsSeen, fields_of_class, fields_seen
-from shoal.spider_file import load_module
+from shoal.spider.loading import load_module
 from shoal.store.item_views import MAX_COLUMNS, named_columns
 
 SHOP = """

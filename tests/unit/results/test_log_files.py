@@ -12,7 +12,7 @@ import pytest
 
 from shoal.errors import StorageError, UsageError
 from shoal.results.log_files import as_parquet, check_log_archive, write_part
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.store.base import LogPart
 from shoal.testing.contract.store.rows import fetch
 

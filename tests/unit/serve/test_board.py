@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
+from shoal.crawl.code import SpiderCode
+from shoal.crawl.record import CrawlRecord
 from shoal.errors import CrawlLost
 from shoal.model import Crawl, LaneStatus, Progress, WorkerBeat
-from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.spider_code import SpiderCode
 from shoal.serve.board import LOOK_SECONDS, Board
-from shoal.settings import Settings
+from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.model.memory_frontier import MemoryFrontier

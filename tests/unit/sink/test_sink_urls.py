@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import UsageError
-from shoal.processes.outlets import sinks_given
-from shoal.sink.sink_urls import parse_sink
+from shoal.sinks.pump import sinks_given
+from shoal.sinks.urls import parse_sink
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.store.base import ItemRow, ItemRule, Store
-from shoal.store.checks import MAX_DATA_BYTES, MAX_KEY_BYTES, MAX_NESTING, mended, why_unstorable
-from shoal.store.folding import fingerprint
+from shoal.store.rules import MAX_DATA_BYTES, MAX_KEY_BYTES, MAX_NESTING, fingerprint, mended, why_unstorable
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.contract.store.rows import fetch, item
 from shoal.testing.fakes import MemoryStore

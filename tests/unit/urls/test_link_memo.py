@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from url_strategies import BASE, BASES, EVERYTHING, HREFS, rules
 
-from shoal.link_memo import LinkBase, Memo, name_of, names_of
-from shoal.urls import UrlRules, canonical
+from shoal.urls.canonical import UrlRules, canonical
+from shoal.urls.link_memo import LinkBase, Memo, name_of, names_of
 
 
 def test_pages_of_one_origin_share_the_links_they_have_in_common() -> None:

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from url_strategies import BASE, BASES, EVERYTHING, HREFS, rules
 
-from shoal.urls import REASONS, Link, UrlRules, key_of
+from shoal.urls.canonical import REASONS, Link, UrlRules, key_of
 
 
 def test_a_link_knows_its_url_key_lane_and_whether_it_was_merged() -> None:

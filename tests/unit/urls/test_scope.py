@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from shoal.errors import SettingError
-from shoal.scope import REASONS, Facets, Shapes
-from shoal.settings import Settings
-from shoal.urls import UrlRules, canonical, read_scope
+from shoal.settings.table import Settings
+from shoal.urls.canonical import UrlRules, canonical, read_scope
+from shoal.urls.scope import REASONS, Facets, Shapes
 
 
 def shapes_of(*hrefs: str) -> set[int]:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from url_strategies import rules
 
-from shoal.settings import Settings
-from shoal.urls import UrlRules, fingerprint, key_of
+from shoal.settings.table import Settings
+from shoal.urls.canonical import UrlRules, fingerprint, key_of
 
 NAMES = st.sampled_from(["a", "b", "c", "page", "sort", "x.y"])
 PARAMETERS = st.lists(st.builds("{}={}".format, NAMES, st.sampled_from(["", "1", "2", "x%20y"])), max_size=6)

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from url_strategies import HREFS
 
 from shoal.errors import UsageError
-from shoal.urls import canonical, lane_of, origin_of
+from shoal.urls.canonical import canonical, lane_of, origin_of
 
 
 @pytest.mark.parametrize(

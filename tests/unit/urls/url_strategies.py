@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from shoal.settings import Settings
-from shoal.urls import UrlRules
+from shoal.settings.table import Settings
+from shoal.urls.canonical import UrlRules
 
 HOST = "example.com"
 BASE = "https://example.com/shop/list?page=2"

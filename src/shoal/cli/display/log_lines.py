@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TextIO
 
-from shoal.logs.log_fields import EVENTS, FIELDS, SAID, SPIDERS, as_json, as_text, fields_of, message_fields
-from shoal.settings import LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, LOG_MARK_VARIABLE
+from shoal.logs import EVENTS, FIELDS, SAID, SPIDERS, as_json, as_text, fields_of, message_fields
+from shoal.settings.table import LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, LOG_MARK_VARIABLE
 
 LogFormat = Literal["text", "json"]
 LEVELS: Final = ("debug", "info", "warning", "error")

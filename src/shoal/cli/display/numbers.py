@@ -7,12 +7,12 @@ import re
 import time
 from datetime import datetime
 
-from shoal.error_text import duration as duration
-from shoal.error_text import several as several
 from shoal.errors import SettingError, UsageError
-from shoal.frontier.rules.key_text import key_given as key_given
-from shoal.frontier.rules.key_text import key_shown as key_shown
-from shoal.setting_values import parse_duration
+from shoal.frontier.rules.keys import key_given as key_given
+from shoal.frontier.rules.keys import key_shown as key_shown
+from shoal.settings.values import parse_duration
+from shoal.text.errors import duration as duration
+from shoal.text.errors import several as several
 
 
 def count(number: int) -> str:

@@ -18,10 +18,9 @@ from rich.text import Text
 from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import count, duration, per_second, several, size
 from shoal.cli.display.screen import GAP, Screen
+from shoal.insight.stats import Snapshot, cost_so_far, describe_interval, seconds_left, unserved, unserved_line
 from shoal.model import CrawlState, LaneStatus
 from shoal.policy.verdicts import asides, set_aside
-from shoal.processes.served_kinds import unserved, unserved_line
-from shoal.processes.stats import Snapshot, cost_so_far, describe_interval, seconds_left
 
 LINE_SECONDS = 5.0
 REFRESHES_PER_SECOND = 4

@@ -8,11 +8,11 @@ import msgspec
 
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.numbers import count, several
-from shoal.follow import HREFS
-from shoal.page import ALL_LINKS
-from shoal.policy.notes import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY, UNUSED
-from shoal.setting_values import parse_duration
-from shoal.settings import Settings
+from shoal.policy.verdicts import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY, UNUSED
+from shoal.settings.table import Settings
+from shoal.settings.values import parse_duration
+from shoal.spider.follow import HREFS
+from shoal.spider.page import ALL_LINKS
 
 LINES_SHOWN = 10
 KEY_SHOWN = 60

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from shoal.cli.display.lines import one_line, shown
+from shoal.cli.display.next_commands import command, commands, quote
 from shoal.cli.display.numbers import count, duration, per_second, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.slips import Slips, slip_lines
-from shoal.cli.next_commands import command, commands, quote
+from shoal.crawl.opening import Places
 from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import CrawlState
 from shoal.policy.verdicts import Failure, code_line_in, shown_failures
-from shoal.processes.opening import Places
-from shoal.processes.sink_pump import SinkEnd
-from shoal.scope import REASONS
+from shoal.sinks.pump import SinkEnd
+from shoal.urls.scope import REASONS
 
 OUTCOMES = {
     "ok": "handled by the spider",

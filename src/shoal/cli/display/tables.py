@@ -9,10 +9,10 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import count, duration, per_second, several, size
 from shoal.cli.display.screen import Screen, fitting, rich_table
+from shoal.insight.bounds import why_so
+from shoal.insight.stats import describe_interval, exits_back, seconds_left
 from shoal.model import Crawl, LaneStatus, WorkerBeat
-from shoal.processes.crew import Member, Presence
-from shoal.processes.lane_reasons import why_so
-from shoal.processes.stats import describe_interval, exits_back, seconds_left
+from shoal.worker.workers import Member, Presence
 
 LANES_SHOWN = 10
 REASONS_SHOWN = 3

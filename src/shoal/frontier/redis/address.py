@@ -9,7 +9,7 @@ import msgspec
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 
 from shoal.errors import UsageError
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 
 CONNECT_SECONDS = 5.0
 SENTINEL_PORT = 26379

@@ -1,10 +1,14 @@
-"""One connection to a Redis server: commands and scripts are sent in bulk, then their answers are read in bulk."""
+"""One connection to a Redis server: commands and scripts are sent in bulk, then their answers are read in bulk.
+
+TLS to a port without TLS: the server takes the handshake for half a command and waits for the rest.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import hiredis
@@ -12,9 +16,43 @@ from redis import exceptions
 from redis.asyncio.connection import AbstractConnection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.connection import Connection as TcpConnection
 
-from shoal.error_text import is_of_lost_line
+from shoal.errors import UsageError
+from shoal.frontier.clock import SteadyTimes
 from shoal.frontier.redis.scripts import Script
-from shoal.frontier.steady import SteadyTimes
+from shoal.text.errors import is_of_lost_line
+
+PATIENCE_SECONDS = 1.0
+
+
+async def connected(connecting: Coroutine[Any, Any, None], *, host: str, port: int, shown: str) -> None:
+    """Connect with TLS. A port that is silent for long is asked once without TLS, to see whether it answers then."""
+    task = asyncio.ensure_future(connecting)
+    try:
+        await asyncio.wait([task], timeout=PATIENCE_SECONDS)
+        if not task.done() and await _speaks_plainly(host, port):
+            raise UsageError(
+                f"Redis at {shown} does not speak TLS on this port: name its TLS port, or write redis:// if it has none"
+            )
+        await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _speaks_plainly(host: str, port: int) -> bool:
+    """Whether the server there answers, with a pong or a refusal. No password is sent."""
+    writer = None
+    with contextlib.suppress(OSError, TimeoutError):
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                reader, writer = await asyncio.open_connection(host, port)
+                writer.write(b"PING\r\n")
+                return (await reader.read(1)) in (b"+", b"-")
+        finally:
+            if writer is not None:
+                writer.close()
+    return False
+
 
 Argument = str | bytes | int | float
 

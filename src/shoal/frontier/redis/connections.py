@@ -1,25 +1,234 @@
-"""The connections to a Redis server, or to the nodes of a cluster, and the server's errors in our words."""
+"""The connections to a Redis server, or to the nodes of a cluster, and the server's errors in our words.
+
+Asks sentinels which server is the master now.
+
+Asks the nodes of a Redis Cluster which of them has which keys.
+
+Connections to the nodes of a cluster, used as if they were one.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from redis import exceptions
-from redis.asyncio.connection import SSLConnection
+from redis.asyncio.connection import AbstractConnection, SSLConnection
+from redis.crc import key_slot
 
 from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
-from shoal.frontier.redis.address import CLUSTER_EXAMPLE, new_connection, parse_address
-from shoal.frontier.redis.cluster import Node, SlotMap
-from shoal.frontier.redis.cluster_connection import ClusterConnection
-from shoal.frontier.redis.connection import Connection
+from shoal.frontier.clock import SteadyTimes
+from shoal.frontier.redis.address import CLUSTER_EXAMPLE, Address, new_connection, parse_address
+from shoal.frontier.redis.connection import Argument, Connection, ask, connected
 from shoal.frontier.redis.scripts import shipped_scripts
-from shoal.frontier.redis.sentinel import masters, no_master
-from shoal.frontier.redis.tls import connected
-from shoal.frontier.steady import SteadyTimes
+
+
+async def masters(address: Address) -> AsyncGenerator[tuple[str, int], None]:
+    """The master as each sentinel that answers names it: a sentinel that was cut off may still name the former one."""
+    failure: Exception | None = None
+    is_reached = False
+    for pool in address.sentinels:
+        connection = new_connection(pool)
+        try:
+            named = await _master(connection, address.service)
+        except (exceptions.RedisError, OSError, TimeoutError) as error:
+            failure = error
+            continue
+        finally:
+            await connection.disconnect(nowait=True)
+        is_reached = True
+        if named is not None:
+            yield named
+    if failure is not None and not is_reached:
+        raise failure
+
+
+def no_master(address: Address) -> ServerUnreachable:
+    return ServerUnreachable(f"the sentinels at {address.shown} name no master {address.service!r} that can be reached")
+
+
+async def _master(connection: AbstractConnection, service: str) -> tuple[str, int] | None:
+    answer = await ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
+    return (answer[0].decode(), int(answer[1])) if answer else None
+
+
+Node = tuple[str, int]
+
+
+class SlotMap:
+    """Which node has which slot: asked when needed, and again when a node was not what the map says."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._ends: list[int] = []
+        self._ranges: list[tuple[int, int, Node]] = []
+        self._is_old = True
+        self._lock = asyncio.Lock()
+
+    def doubt(self) -> None:
+        """A node was not what the map says: ask the cluster again before the next use."""
+        self._is_old = True
+
+    async def node_of(self, key: str) -> Node:
+        """The node that has this key."""
+        await self._refresh()
+        slot = key_slot(key.encode())
+        at = bisect.bisect_left(self._ends, slot)
+        if at < len(self._ranges) and self._ranges[at][0] <= slot:
+            return self._ranges[at][2]
+        raise ServerUnreachable(f"the cluster at {self._address.shown} has no node for slot {slot}")
+
+    async def nodes(self) -> list[Node]:
+        """All nodes that have slots."""
+        await self._refresh()
+        return sorted({node for _, _, node in self._ranges})
+
+    async def _refresh(self) -> None:
+        if not self._is_old:
+            return
+        async with self._lock:
+            if self._is_old:
+                self._ranges = await self._ask()
+                self._ends = [last for _, last, _ in self._ranges]
+                self._is_old = False
+
+    async def _ask(self) -> list[tuple[int, int, Node]]:
+        """The answer of the first node that gives one: the known nodes, then the nodes of the URL."""
+        failure: Exception | None = None
+        for node in dict.fromkeys([node for _, _, node in self._ranges] + list(self._address.nodes)):
+            connection = new_connection(self._address.server, host=node[0], port=node[1])
+            try:
+                return _ranges(await _slots(connection), node)
+            except (exceptions.AuthenticationError, exceptions.NoPermissionError):
+                raise
+            except (exceptions.RedisError, OSError, TimeoutError) as error:
+                if "cluster support disabled" in str(error):
+                    raise UsageError(f"{self._address.shown} is no Redis Cluster: write redis://host:6379/0") from None
+                failure = error
+            finally:
+                await connection.disconnect(nowait=True)
+        raise failure or ServerUnreachable(f"no node of {self._address.shown} answers")
+
+
+async def _slots(connection: AbstractConnection) -> list[Any]:
+    answer: list[Any] = await ask(connection, "CLUSTER", "SLOTS")
+    return answer
+
+
+def _ranges(answer: Iterable[Any], asked: Node) -> list[tuple[int, int, Node]]:
+    """First slot, last slot and master of each range. A node without a name is the node that we asked."""
+    ranges = []
+    for first, last, (host, port, *_), *_ in answer:
+        name = host.decode() if host else ""
+        ranges.append((int(first), int(last), (asked[0] if name in ("", "?") else name, int(port))))
+    return sorted(ranges)
+
+
+MOST_MOVES = 3
+
+
+class ClusterConnection:
+    """Connections to several nodes of a cluster, used as one: each command goes to the node that has its key.
+
+    A node that cannot be reached fails its own commands, and no others."""
+
+    def __init__(self, slots: SlotMap, take: Callable[[Node], Awaitable[Connection]]) -> None:
+        self._slots = slots
+        self._take = take
+        self._sent: list[tuple[str, Callable[[Connection], Awaitable[None]], Node | Exception]] = []
+        self.connections: dict[Node, Connection] = {}
+
+    async def call(self, *command: Argument) -> Any:
+        """One command and its answer."""
+        await self.send(*command)
+        return (await self.answers())[0]
+
+    async def send(self, *command: Argument) -> None:
+        """A command whose answer is read later."""
+        key = command[3] if command[0] == "EVAL" else command[1]
+        await self._send(str(key), lambda connection: connection.send(*command))
+
+    async def run(self, verb: str, prefix: str, *args: Argument) -> Any:
+        """One script on one crawl's shard and its answer."""
+        await self.send_script(verb, prefix, args)
+        return (await self.answers())[0]
+
+    async def send_script(self, verb: str, prefix: str, args: Sequence[Argument], *, unchecked: bool = False) -> None:
+        """A script whose answer is read later."""
+        await self._send(prefix, lambda connection: connection.send_script(verb, prefix, args, unchecked=unchecked))
+
+    async def send_bare_script(self, verb: str, prefix: str, args: Sequence[Argument]) -> None:
+        """A script that belongs to no crawl."""
+        await self._send(prefix, lambda connection: connection.send_bare_script(verb, prefix, args))
+
+    async def answers(self) -> list[Any]:
+        """The answers to all that was sent, in order. The first error is raised when all are read."""
+        answers = await self.answers_or_errors()
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
+    async def answers_or_errors(self) -> list[Any]:
+        """The answers to all that was sent, in order; an error stands instead of its answer."""
+        for _ in range(MOST_MOVES):
+            sent, self._sent = self._sent, []
+            answers = await self._read(sent)
+            if not any(isinstance(answer, exceptions.MovedError) for answer in answers):
+                return answers
+            self._slots.doubt()
+            # Commands that were answered keep their answer, the others go to the node that has their key now.
+            for (key, send, _), answer in zip(sent, answers, strict=True):
+                if isinstance(answer, exceptions.MovedError):
+                    await self._send(key, send)
+                else:
+                    self._sent.append((key, send, _Answered(answer)))
+        sent, self._sent = self._sent, []
+        return await self._read(sent)
+
+    async def _send(self, key: str, send: Callable[[Connection], Awaitable[None]]) -> None:
+        try:
+            node = await self._slots.node_of(key)
+            if node not in self.connections:
+                self.connections[node] = await self._take(node)
+            await send(self.connections[node])
+            self._sent.append((key, send, node))
+        except (exceptions.RedisError, OSError, ServerUnreachable) as error:
+            self._slots.doubt()
+            self._sent.append((key, send, error))
+
+    async def _read(self, sent: Sequence[tuple[str, Any, Node | Exception]]) -> list[Any]:
+        nodes = list(dict.fromkeys(node for _, _, node in sent if isinstance(node, tuple)))
+        reads = await asyncio.gather(
+            *(self.connections[node].answers_or_errors() for node in nodes), return_exceptions=True
+        )
+        by_node: dict[Node, Any] = {}
+        for node, read in zip(nodes, reads, strict=True):
+            by_node[node] = iter(read) if isinstance(read, list) else read
+            if isinstance(read, BaseException):
+                self._slots.doubt()
+                await self.connections.pop(node).close()
+        return [self._answer(node, by_node) for _, _, node in sent]
+
+    def _answer(self, node: Node | Exception, by_node: dict[Node, Any]) -> Any:
+        if isinstance(node, _Answered):
+            return node.answer
+        if isinstance(node, Exception):
+            return node
+        read = by_node[node]
+        return read if isinstance(read, BaseException) else next(read)
+
+
+class _Answered(Exception):  # noqa: N818 -- stands among exceptions for an answer that is there already
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.answer = answer
+
 
 ANSWER_SECONDS = 20.0
 IDLE_CONNECTIONS = 8

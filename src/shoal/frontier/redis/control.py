@@ -8,31 +8,22 @@ from typing import Any
 import msgspec
 from redis.exceptions import ResponseError
 
-from shoal.error_text import several
 from shoal.errors import UsageError
 from shoal.frontier.redis.connection import Argument
-from shoal.frontier.redis.deletion import delete_crawl, keys_of
-from shoal.frontier.redis.exit_views import check_pools
-from shoal.frontier.redis.layout import LAYOUT_VERSION, UNKNOWN_LAYOUT
-from shoal.frontier.redis.lost_crawl import CRAWLS, LAST_NUMBER, SHARDS
+from shoal.frontier.redis.deletion import delete_crawl, keys_of, shards_for
 from shoal.frontier.redis.mend import UNREADABLE
+from shoal.frontier.redis.runner import CRAWLS, LAST_NUMBER, SHARDS, WRONG_TYPE, ShardRunner, layout_of, other_layout
+from shoal.frontier.redis.scripts import LAYOUT_VERSION, UNKNOWN_LAYOUT
 from shoal.frontier.redis.server_checks import warn
-from shoal.frontier.redis.shard_runner import (
-    WRONG_TYPE,
-    ShardRunner,
-    layout_of,
-    other_layout,
-)
 from shoal.frontier.redis.shards import Shard, former_shards_of, prefix_of
-from shoal.frontier.redis.sharing import shards_for
-from shoal.frontier.redis.views import state_of, waiting_among
+from shoal.frontier.redis.views import check_pools, state_of, waiting_among
 from shoal.frontier.redis.wire import KEY, decode_crawl, decode_dead, encode_pools, number, pairs
 from shoal.frontier.rules.exits import check_exits
-from shoal.frontier.rules.limits import encoded
-from shoal.frontier.rules.priorities import effective_weight
-from shoal.frontier.rules.unreadable import spider_in, unreadable_crawl
+from shoal.frontier.rules.hosts import effective_weight
+from shoal.frontier.rules.tasks import encoded, spider_in, unreadable_crawl
 from shoal.model import Crawl, CrawlState, DeadCount, DeadFilter, DeadLetter
-from shoal.setting_values import check_dedup
+from shoal.settings.values import check_dedup
+from shoal.text.errors import several
 
 MAX_KEYS = 200
 

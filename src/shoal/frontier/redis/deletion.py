@@ -1,4 +1,7 @@
-"""Crawls that are removed, and keys that are dropped: script by script, each of them a bounded step."""
+"""Crawls that are removed, and keys that are dropped: script by script, each of them a bounded step.
+
+Crawls that share hosts lie in the same number of shards: a script finds all lanes of a host in one slot.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,50 @@ from typing import Literal
 
 from redis.exceptions import ResponseError
 
-from shoal.frontier.redis.layout import LAYOUT_VERSION
-from shoal.frontier.redis.lost_crawl import CRAWLS, SHARDS
-from shoal.frontier.redis.shard_runner import WORKERS, ShardRunner, other_layout
+from shoal.errors import UsageError
+from shoal.frontier.redis.runner import CRAWLS, SHARDS, WORKERS, ShardRunner, other_layout
+from shoal.frontier.redis.scripts import LAYOUT_VERSION
 from shoal.frontier.redis.shards import former_prefix_of, former_shards_of, prefix_of
-from shoal.frontier.redis.sharing import SHARING
 from shoal.frontier.redis.views import beats, state_of
-from shoal.frontier.rules.dropped_keys import not_finished
-from shoal.model import CrawlState
+from shoal.frontier.rules.keys import not_finished
+from shoal.model import Crawl, CrawlState
+from shoal.text.errors import several
+
+SHARING = "shoal:sharing"  # crawl → number of its shards; only crawls that share hosts
+
+
+async def shards_for(runner: ShardRunner, crawl: Crawl) -> int:
+    """In how many shards this crawl is to be cut if it is a new one; 0: nobody said. The first of the crawls that share
+    hosts decides for all."""
+    asked = runner.connections.shards
+    if crawl.pace_scope == "crawl":
+        return asked
+    async with runner.connections.borrow() as connection:
+        await connection.send("SISMEMBER", CRAWLS, crawl.id)
+        await connection.send("HGETALL", SHARING)
+        is_known, numbers = await connection.answers()
+        if is_known:
+            return asked
+        number = asked or int(numbers[1] if numbers else 1)
+        _check(crawl, number, numbers)
+        await connection.call("HSET", SHARING, crawl.id, number)
+        try:
+            # Two that begin at once may both have seen no other.
+            _check(crawl, number, await connection.call("HGETALL", SHARING))
+        except UsageError:
+            await connection.call("HDEL", SHARING, crawl.id)
+            raise
+    return number
+
+
+def _check(crawl: Crawl, number: int, numbers: list[bytes]) -> None:
+    for other, its_number in zip(numbers[::2], map(int, numbers[1::2]), strict=True):
+        if its_number != number and other.decode() != crawl.id:
+            raise UsageError(
+                f"crawl {crawl.id!r} cannot lie in {several(number, 'shard')}: it would share hosts with crawl"
+                f" {other.decode()!r}, which lies in {its_number}. Write ?shards={its_number} behind the frontier's"
+                ' URL, or give it hosts of its own with pace_scope = "crawl"'
+            )
 
 
 async def delete_crawl(runner: ShardRunner, crawl: str, *, seconds: float = math.inf) -> bool:

@@ -1,27 +1,29 @@
-"""The fleet's frontier: a Redis server or a cluster of them, shared by the workers of many machines."""
+"""The fleet's frontier: a Redis server or a cluster of them, shared by the workers of many machines.
+
+The history of crawls, and the duties of the whole frontier.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from shoal.frontier.redis import control, deletion, points, views
-from shoal.frontier.redis import exit_views as exits
+from shoal.frontier.redis import control, deletion, views
+from shoal.frontier.redis import views as exits
 from shoal.frontier.redis.connections import RedisConnections
-from shoal.frontier.redis.earlier_keys import know_from
-from shoal.frontier.redis.known_keys import know
 from shoal.frontier.redis.lease import Terms, evict, lease
 from shoal.frontier.redis.mend import Mend
 from shoal.frontier.redis.outbox import Outbox
-from shoal.frontier.redis.put import Samples, bury, put
+from shoal.frontier.redis.put import Samples, bury, know, know_from, put
 from shoal.frontier.redis.repair import Repair
+from shoal.frontier.redis.runner import ShardRunner
 from shoal.frontier.redis.server_checks import check_server, warn_of_settings
 from shoal.frontier.redis.settle import Settler, extend
-from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.shards import Shard, shard_of
 from shoal.frontier.redis.wire import encode_update, number
 from shoal.frontier.rules.constants import MOST_COUNTED
 from shoal.frontier.rules.exits import check_exits
+from shoal.frontier.rules.history import encode_point, readable_points
 from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import (
     DIRECT,
@@ -48,6 +50,30 @@ from shoal.model import (
     TaskStatus,
     WorkerBeat,
 )
+
+DUTIES = "shoal:{duties}:"
+
+
+async def keep_point(runner: ShardRunner, crawl: str, point: Point) -> bool:
+    """A crawl in several shards has its history in the first one."""
+    answer = await runner.change(crawl, "keep_point", encode_point(point))
+    return bool(answer[1] == b"1")
+
+
+async def points(runner: ShardRunner, crawl: str, *, seconds: float, most: int) -> list[Point]:
+    _, *flat = await runner.read(crawl, "points", number(seconds), most)
+    return readable_points((float(at), data) for at, data in zip(flat[::2], flat[1::2], strict=True))
+
+
+async def hold_duty(
+    runner: ShardRunner, duty: str, holder: str, *, seconds: float, notes: bytes | None, term: int | None
+) -> Duty:
+    given = "" if term is None else term
+    args = (duty, holder, number(seconds), int(notes is not None), notes or b"", given)
+    async with runner.connections.borrow() as connection:
+        await connection.send_bare_script("hold_duty", DUTIES, args)
+        ((has_it, noted, current),) = await connection.answers()
+    return Duty(has_it == b"1", noted, int(current))
 
 
 class RedisFrontier:
@@ -240,17 +266,15 @@ class RedisFrontier:
         return await views.workers_of(self._runner, crawl)
 
     async def keep_point(self, crawl: str, point: Point) -> bool:
-        return await points.keep_point(self._runner, crawl, point)
+        return await keep_point(self._runner, crawl, point)
 
     async def points(self, crawl: str, *, seconds: float, most: int = 500) -> list[Point]:
-        return await self._runner.readable(
-            crawl, lambda: points.points(self._runner, crawl, seconds=seconds, most=most)
-        )
+        return await self._runner.readable(crawl, lambda: points(self._runner, crawl, seconds=seconds, most=most))
 
     async def hold_duty(
         self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None, term: int | None = None
     ) -> Duty:
-        return await points.hold_duty(self._runner, duty, holder, seconds=seconds, notes=notes, term=term)
+        return await hold_duty(self._runner, duty, holder, seconds=seconds, notes=notes, term=term)
 
     async def close(self) -> None:
         await self._connections.close()

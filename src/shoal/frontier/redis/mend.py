@@ -23,9 +23,7 @@ from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import decode_dead, decode_held, decode_later, decode_task, decode_tries, pairs
 from shoal.frontier.rules.constants import LATEST_TIME, PARKED
-from shoal.frontier.rules.limits import decoded
-from shoal.frontier.rules.tasks import bad_record_key
-from shoal.frontier.rules.unreadable import aside_line
+from shoal.frontier.rules.tasks import aside_line, bad_record_key, decoded
 from shoal.model import Crawl, CrawlState, Pool, Task
 
 PER_PAGE = 500

@@ -16,7 +16,7 @@ import msgspec
 from shoal.errors import ServerUnreachable, StorageError, UsageError
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.put import Samples, Tally, deliver
-from shoal.frontier.redis.shard_runner import ShardRunner
+from shoal.frontier.redis.runner import ShardRunner
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import decode_task
 from shoal.model import Task

@@ -1,4 +1,18 @@
-"""Letting tasks in, chunk by chunk: each chunk is one step, and all of them may be repeated."""
+"""Letting tasks in, chunk by chunk: each chunk is one step, and all of them may be repeated.
+
+A crawl's `max_pages` over several shards: each accepts what it was granted, and all grants together are the budget.
+
+A client with tasks for a shard without allowance reclaims the allowance that the shards have not used, tells the
+first shard how many tasks each of them has accepted, and asks it for more. A grant is an absolute number, valid for one
+generation of the shard: a grant that arrives after other clients have reclaimed and shared out again is void. So
+nothing is granted twice, and nothing is lost with a client that dies on the way.
+
+Keys that are known without a task, chunk by chunk: each chunk is one step, and all of them may be repeated.
+
+The keys that an earlier crawl has done, made known in another one.
+
+The two may lie on different nodes of a cluster, so that the keys travel through this process, some at a time.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +22,34 @@ from typing import Any
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.frontier.redis.allowance import ask_for_allowance
 from shoal.frontier.redis.connection import Argument
-from shoal.frontier.redis.shard_runner import ShardRunner, no_such_crawl
+from shoal.frontier.redis.runner import ShardRunner, checked, no_such_crawl
 from shoal.frontier.redis.shards import Shard, shard_of
-from shoal.frontier.redis.wire import Batch, encode_counts
+from shoal.frontier.redis.views import queue_names
+from shoal.frontier.redis.wire import KEY, Batch, encode_counts
+from shoal.frontier.rules.keys import BLOOM, DROPPED, no_keys_to_know
 from shoal.model import PutReport, Task
+
+Grant = tuple[Argument, Argument, Argument, Argument]
+
+
+async def ask_for_allowance(
+    runner: ShardRunner, shards: Sequence[Shard], tasks: Sequence[Task]
+) -> tuple[int, list[Grant]]:
+    """How many of these tasks, each of another key, fit into the budget, the first ones first; and the grant of each
+    shard, as put sends it. Zero tasks: the budget is used up for every client."""
+    crawl = shards[0].crawl
+    reports = [checked(answer, crawl) for answer in await runner.run([(shard, "reclaim", ()) for shard in shards])]
+    args: list[Argument] = [len(shards)]
+    for _, generation, accepted in reports:
+        args += (generation, accepted)
+    wants = [shard_of(task.lane, of=len(shards)) for task in tasks]
+    _, served, kept, *grants = await runner.change_in(shards[0], "grant", *args, *wants)
+    is_spent = int(served == 0)
+    return served, [
+        (generation, allowance, kept, is_spent) for generation, allowance in zip(grants[::2], grants[1::2], strict=True)
+    ]
+
 
 MAX_TASKS = 200  # per script: all other clients wait for a script
 
@@ -181,3 +217,97 @@ def _chunks(shards: Sequence[Shard], numbered: Sequence[tuple[int, Task]], reaso
             theirs: list[Argument] = [reasons[index] for index in indexes] if reasons else []
             chunks.append(Chunk(shards[number], indexes, batch, encoded, theirs))
     return chunks
+
+
+MAX_KEYS = 200  # per script: all other clients wait for a script
+SCRIPTS_AT_ONCE = 20  # per round trip
+
+KeyChunk = Sequence[tuple[int, bytes]]
+
+
+async def know(runner: ShardRunner, crawl: str, keys: Sequence[int]) -> int:
+    """Tell every shard: only a task's lane would say which one. Gives how many keys were new."""
+    shards = await runner.existing_shards(crawl)
+    # All of them are packed before the first is sent: one that is no key leaves nothing behind.
+    packed = [(key, KEY.pack(key)) for key in dict.fromkeys(keys)]
+    chunks = [packed[start : start + MAX_KEYS] for start in range(0, len(packed), MAX_KEYS)]
+    new = 0
+    for start in range(0, len(chunks), SCRIPTS_AT_ONCE):
+        some = chunks[start : start + SCRIPTS_AT_ONCE]
+        unknown = await _unknown(runner, shards, some) if len(shards) > 1 else None
+        # The first shard counts, so it is told first: after a failure in between, no key is known and not counted.
+        new += sum(await _learn(runner, shards[0], some, counted=unknown))
+        for shard in shards[1:]:
+            await _learn(runner, shard, some, counted=set())
+    return new
+
+
+async def _learn(
+    runner: ShardRunner, shard: Shard, chunks: Sequence[KeyChunk], *, counted: set[int] | None
+) -> list[int]:
+    """Gives how many keys of each chunk were counted; `counted`: only these keys may be, None: all."""
+    calls = [(shard, "know", _args("learn", chunk, counted)) for chunk in chunks]
+    return [checked(answer, shard.crawl)[2] for answer in await runner.run(calls)]
+
+
+async def _unknown(runner: ShardRunner, shards: Sequence[Shard], chunks: Sequence[KeyChunk]) -> set[int]:
+    """The keys that no shard knows."""
+    unknown = {key for chunk in chunks for key, _ in chunk}
+    for shard in shards:
+        answers = await runner.run([(shard, "know", _args("ask", chunk)) for chunk in chunks], unchecked=True)
+        for chunk, answer in zip(chunks, answers, strict=True):
+            flags = checked(answer, shard.crawl)[1]
+            unknown -= {key for (key, _), is_new in zip(chunk, flags, strict=True) if is_new == b"0"}
+    return unknown
+
+
+def _args(mode: str, chunk: KeyChunk, counted: set[int] | None = None) -> list[Argument]:
+    args: list[Argument] = [mode]
+    for key, packed in chunk:
+        args += (key, packed, int(counted is None or key in counted))
+    return args
+
+
+async def know_from(runner: ShardRunner, crawl: str, earlier: str) -> int:
+    """Mark what the earlier crawl has done as known; gives how many keys were new."""
+    await runner.existing_shards(crawl)
+    shards = await runner.existing_shards(earlier)
+    await _check(runner, shards)
+    undone: set[int] = set()
+    for shard in shards:
+        undone |= await _undone_in(runner, shard)
+    new = 0
+    for shard in shards:
+        at = b"0"
+        while at:
+            _, at, found = await runner.read_in(shard, "done_keys", at)
+            new += await know(runner, crawl, [key for key in map(int, found) if key not in undone])
+    # They may have been dropped meanwhile: then some are missing.
+    await _check(runner, shards)
+    return new
+
+
+async def _check(runner: ShardRunner, shards: list[Shard]) -> None:
+    """Refuse a crawl that cannot list its keys."""
+    async with runner.connections.borrow() as connection:
+        for shard in shards:
+            await connection.send("HMGET", shard.prefix + "crawl", "keys", "dedup")
+        answers = await connection.answers()
+    for keys, dedup in answers:
+        if keys is not None:
+            raise no_keys_to_know(shards[0].crawl, DROPPED)
+        if (dedup or b"").startswith(b"bloom"):
+            raise no_keys_to_know(shards[0].crawl, BLOOM)
+
+
+async def _undone_in(runner: ShardRunner, shard: Shard) -> set[int]:
+    """The keys of a shard's tasks that are not done. First those that wait: such a task may be lent meanwhile, but not
+    the other way round and be missed."""
+    queues = await queue_names(runner.connections, shard)
+    found: set[int] = set()
+    for where in (*queues, b"later", b"held", b"dead"):
+        at = b"0" if where in (b"later", b"held", b"dead") else b"-inf"
+        while at:
+            _, at, keys = await runner.read_in(shard, "undone", where, at)
+            found.update(KEY.unpack(key)[0] for key in keys)
+    return found

@@ -7,6 +7,10 @@ that it uses, as Python has them.
 
 Making the functions of a part costs time in every call of a script. A part that gives one table, and that few calls
 need, says `-- lazy`: its block is run when one of its names is looked up for the first time.
+
+Numbers and words of the stored format that both Python and the Lua scripts need.
+
+What lies under which key: `docs/explanation/redis-layout.md`.
 """
 
 from __future__ import annotations
@@ -17,10 +21,43 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+from typing import Final
 
 import msgspec
 
-from shoal.frontier.redis.layout import CONSTANTS, Constant
+from shoal.frontier.rules import constants, hosts, tasks
+from shoal.model import NO_EXIT, REGION, STAGE, VIA
+
+# The version of the keys of a crawl and of their contents: field `layout` of its record. Raise it when scripts of the
+# former version could not go on with a crawl of the new one, or the other way round.
+# 2: tasks of a kind wait in queues of their own (`kq:KIND:LANE`, `ready:KIND`), where older scripts find none.
+# 3: the crawls' shards of one number lie in one slot, under other prefixes (see shards.py).
+LAYOUT_VERSION: Final = 3
+UNKNOWN_LAYOUT: Final = -1  # of records whose field is no number
+UNNUMBERED_LAYOUT: Final = 1  # of records without the field: they were written before it was added
+
+Constant = int | float | str | tuple[str, ...]
+
+SEQUENCES: Final = 2**31  # per step of priority: order = sequence - priority * SEQUENCES stays exact in a double
+LANE_RECORD: Final = ">" + 17 * "d"  # the numbers of a lane; what they are: lua/parts/lanes.lua
+VERDICTS: Final = ("ok", "blocked", "failed", "used", "unused")  # a report names its verdict by the index here
+
+# By the name that scripts use. Only the names that a script uses are written into it.
+CONSTANTS: Final[dict[str, Constant]] = {
+    **{name: value for name, value in vars(constants).items() if name.isupper()},
+    "APART": hosts.APART,
+    "ALONE": hosts.ALONE,
+    "SHARED": hosts.SHARED,
+    "SEQUENCES": SEQUENCES,
+    "VERDICTS": VERDICTS,
+    "LANE_RECORD": LANE_RECORD,
+    **{name: value for name, value in vars(tasks).items() if name.isupper() and isinstance(value, str)},
+    "NO_EXIT": NO_EXIT,
+    "VIA": VIA,
+    "STAGE": STAGE,
+    "REGION": REGION,
+}
+
 
 _NEEDS = re.compile(r"^-- needs: (.*)$", re.MULTILINE)
 _GIVES = re.compile(r"^-- gives: (.*)$", re.MULTILINE)

@@ -6,9 +6,8 @@ import logging
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from shoal.frontier.redis.cluster import Node
 from shoal.frontier.redis.connection import Connection, fields
-from shoal.frontier.redis.connections import RedisConnections
+from shoal.frontier.redis.connections import Node, RedisConnections
 
 LISTPACK_VALUE = 512  # bytes of a task up to which the small lanes stay compact
 

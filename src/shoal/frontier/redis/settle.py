@@ -9,7 +9,7 @@ from typing import Any
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.outbox import Outbox, Posted
 from shoal.frontier.redis.put import MAX_TASKS, Samples, refusals
-from shoal.frontier.redis.shard_runner import ShardRunner, is_damage, needs_repair
+from shoal.frontier.redis.runner import ShardRunner, is_damage, needs_repair
 from shoal.frontier.redis.shards import Shard, shard_of
 from shoal.frontier.redis.wire import KEY, Batch, encode_counts, encode_task, encode_update, encode_use, number
 from shoal.frontier.rules.tasks import TOO_MANY_KINDS

@@ -12,12 +12,11 @@ from urllib.parse import unquote
 import msgspec
 
 from shoal.frontier.redis.connection import Argument
-from shoal.frontier.redis.layout import SEQUENCES, VERDICTS
+from shoal.frontier.redis.scripts import SEQUENCES, VERDICTS
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.rules.constants import LONGEST_WHY
 from shoal.frontier.rules.hosts import OtherLane
-from shoal.frontier.rules.limits import decoded
-from shoal.frontier.rules.tasks import bounded_priority
+from shoal.frontier.rules.tasks import bounded_priority, decoded
 from shoal.model import DIRECT, HTTP, Crawl, DeadLetter, ExitUse, LaneUpdate, Pool, Render, Task, Visit
 
 KEY = struct.Struct(">q")

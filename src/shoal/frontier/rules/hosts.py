@@ -1,15 +1,33 @@
 """How crawls share a host: the strictest of their limits holds for all of them together, and they take turns.
 
 Every crawl keeps a lane of its own for the host. Before a lane starts a request it looks at the lanes that the other
-crawls have under the same name; it never writes into them. Decision 59 says why."""
+crawls have under the same name; it never writes into them. Decision 59 says why.
+
+What the priority of a crawl means at a host that it shares with others. Decision 60 says why.
+
+Which other crawl holds back a lane that shares its host, for people to read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple
 
-from shoal.frontier.rules.constants import FAR_SECONDS, HEEDED_SECONDS, WANTS_SECONDS
-from shoal.model import STAGE, CrawlState
+from shoal.frontier.rules.constants import FAR_SECONDS, HEEDED_SECONDS, SAME_INTERVAL, WANTS_SECONDS
+from shoal.frontier.rules.lanes import Pace
+from shoal.model import STAGE, CrawlState, Held
+
+HOST_FACTOR: Final = 9.0  # the starts at a shared host of a crawl of priority 1, for each one of a crawl of priority 0
+MOST_STEPS: Final = 9  # more priority than this is no more at a host: the other crawls keep their share
+
+
+def effective_weight(weight: float, priority: int) -> float:
+    """The weight by which a crawl shares hosts with others. Each step of priority above 0 is worth nine crawls without
+    priority; below 0 the same holds the other way round."""
+    steps = min(abs(priority), MOST_STEPS)
+    factor = HOST_FACTOR * steps if steps else 1.0
+    return weight * factor if priority >= 0 else weight / factor
+
 
 # How a lane stands to those of other crawls.
 APART: Final = -1  # neither looks at others nor is looked at: its crawl's pace is its own, or it is a stage
@@ -153,3 +171,53 @@ def wants(waiting: int, due: float, *, is_served: bool, now: float) -> tuple[flo
     count as well: the pages that its crawl has just fetched may lead back there."""
     later = max(now, due)
     return (later + WANTS_SECONDS if waiting and not is_served else 0.0), later + HEEDED_SECONDS
+
+
+class _Cause(NamedTuple):
+    """What holds the lane back, and how much each of the crawls does so."""
+
+    by: Literal["rest", "rules", "cap", "pace", "turn"]
+    crawls: Mapping[str, float]
+
+
+def held_by(
+    pace: Pace, others: Mapping[str, OtherLane], *, in_flight: int, lacks_rules: bool, now: float
+) -> Held | None:
+    """What other crawls, by their ids, do to a lane with this pace; None: they do nothing to it.
+
+    What lets nothing start counts before what makes the lane slow."""
+    heeded = {crawl: one for crawl, one in others.items() if is_heeded(one, now=now)}
+    wanting = {crawl: one for crawl, one in others.items() if one.wants_until > now}
+    causes = (
+        _Cause("rest", _rests(pace, others, now=now)),
+        _Cause("rules", {crawl: 1.0 for crawl, one in others.items() if one.opener and lacks_rules}),
+        _Cause("cap", _crowd(pace, heeded, in_flight=in_flight)),
+        _Cause(
+            "pace", {name: one.interval for name, one in heeded.items() if one.interval > pace.interval + SAME_INTERVAL}
+        ),
+        # Who has had least goes first.
+        _Cause("turn", {crawl: -one.turn for crawl, one in wanting.items()}),
+    )
+    found = next((cause for cause in causes if cause.crawls), None)
+    if found is None:
+        return None
+    return Held(
+        crawl=min(found.crawls, key=lambda crawl: (-found.crawls[crawl], crawl)),
+        by=found.by,
+        interval=max([pace.interval, *(one.interval for one in heeded.values())]),
+        seconds=max(0.0, *(one.blocked_until - now for one in others.values())),
+        more=len(found.crawls) - 1,
+        turns=len(wanting),
+    )
+
+
+def _rests(pace: Pace, others: Mapping[str, OtherLane], *, now: float) -> dict[str, float]:
+    """The rests that are longer than the lane's own."""
+    return {name: one.blocked_until for name, one in others.items() if one.blocked_until > max(now, pace.blocked_until)}
+
+
+def _crowd(pace: Pace, heeded: Mapping[str, OtherLane], *, in_flight: int) -> dict[str, float]:
+    """The requests in flight of crawls that leave no room for another one."""
+    cap = min([pace.cap, *(one.cap for one in heeded.values() if one.cap > 0)])
+    flying = {crawl: float(one.in_flight) for crawl, one in heeded.items() if one.in_flight}
+    return flying if in_flight + sum(flying.values()) >= cap else {}

@@ -1,13 +1,37 @@
-"""How keys expire in a crawl with a `dedup_ttl`.
+"""What holds for a finished crawl whose URL keys were dropped: nothing may come into it: all would be new.
+
+Keys of tasks as people read and type them.
+
+How keys expire in a crawl with a `dedup_ttl`.
 
 A generation lasts half a `dedup_ttl`, and its keys are known through it and the next two: so a key stays known for at
-least the whole `dedup_ttl` after its task ended, at most for one and a half, and no key is looked at by itself."""
+least the whole `dedup_ttl` after its task ended, at most for one and a half, and no key is looked at by itself.
+"""
 
 from __future__ import annotations
 
 import math
 
+from shoal.errors import UsageError
 from shoal.frontier.rules.constants import GENERATIONS_PER_TTL, KEPT_GENERATIONS
+
+KEYS = 1 << 64
+
+
+def key_shown(key: int) -> str:
+    """The key of a task: 16 characters."""
+    return f"{key % KEYS:016x}"
+
+
+def key_given(text: str) -> int:
+    """The key of a task as people copy it."""
+    try:
+        number = int(text, 16)
+    except ValueError:
+        number = -1
+    if not 0 <= number < KEYS:
+        raise UsageError(f"{text!r} is no key: `shoal why URL` shows keys, 16 characters of 0-9 and a-f")
+    return number - KEYS if number >= KEYS // 2 else number
 
 
 def generations_due(began: float, dedup_ttl: float, *, now: float) -> int:
@@ -23,3 +47,28 @@ def generation_begin(began: float, dedup_ttl: float, due: int) -> float:
 def oldest_known(generation: int) -> int:
     """The oldest generation whose keys are known while this one is the current one."""
     return generation - KEPT_GENERATIONS + 1
+
+
+def keys_dropped(crawl: str) -> UsageError:
+    """The error of a change that needs the keys."""
+    return UsageError(
+        f"crawl {crawl!r} is finished and its URL keys were dropped (known_ttl): it would fetch again what it has done;"
+        " begin a new crawl with `shoal run FILE --again`"
+    )
+
+
+def not_finished(crawl: str, state: str) -> UsageError:
+    """The error of a crawl that still needs its keys."""
+    return UsageError(f"crawl {crawl!r} is {state}: the keys of finished crawls alone can be dropped")
+
+
+def no_keys_to_know(crawl: str, why: str) -> UsageError:
+    """The error of an earlier crawl that cannot say which URLs it has done."""
+    return UsageError(
+        f"crawl {crawl!r} cannot say which URLs it has done, {why}: --skip-stored REGEX goes by the items instead,"
+        " or leave out --skip-known to fetch everything again"
+    )
+
+
+DROPPED = "its URL keys were dropped (known_ttl)"
+BLOOM = "it keeps its URL keys in a Bloom filter"

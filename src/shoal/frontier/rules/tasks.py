@@ -1,11 +1,22 @@
-"""What happens to a task: its token, its attempts, and the reasons under which it is counted."""
+"""What happens to a task: its token, its attempts, and the reasons under which it is counted.
+
+When a crawl is stopped before its work is done: by a limit that it was opened with.
+
+Crawls and records that a frontier cannot read, and what is said of them.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from shoal.frontier.rules.constants import MAX_COUNTED, MAX_PRIORITY, SUSPECT_LOSSES, TOKENS_PER_MILLISECOND
-from shoal.scope import fingerprint
+from shoal.model import Limit
+from shoal.text.errors import several
+from shoal.urls.scope import fingerprint
 
 WORKER_LOST: Final = "worker lost"  # the reason of a task whose lease was lost with its worker
 BAD_RECORD: Final = "bad record"  # the reason of a dead letter whose record could not be read, but for its URL
@@ -97,3 +108,50 @@ def bounded_priority(priority: int) -> int:
 def has_spent(cost: float, max_cost: float) -> bool:
     """Whether a crawl has reached its budget of cost; zero: no budget."""
     return max_cost > 0 and cost >= max_cost
+
+
+_LIMITS = msgspec.json.Decoder(tuple[Limit, ...])
+
+
+def encoded(limits: Sequence[Limit]) -> str:
+    """Limits as a frontier stores them; empty: none."""
+    return msgspec.json.encode(limits).decode() if limits else ""
+
+
+def decoded(stored: str | bytes) -> tuple[Limit, ...]:
+    """Limits as they were stored. Raises a msgspec.MsgspecError for anything else."""
+    return _LIMITS.decode(stored) if stored else ()
+
+
+def reached(limits: Sequence[Limit], *, note: Callable[[str], float], ran: float, wall: float) -> Limit | None:
+    """The first of these limits that the crawl has reached. `note` gives the sum of a note."""
+    for limit in limits:
+        if (note(limit.note) if limit.of == "note" else ran if limit.of == "ran" else wall) >= limit.most:
+            return limit
+    return None
+
+
+SPIDER_UNKNOWN: Final = "?"
+_NUMBERED = re.compile(r"(.+)-\d+")
+
+
+def unreadable_crawl(crawl: str, where: object, error: object) -> str:
+    """What is said of a crawl whose own record cannot be read."""
+    reason = " ".join(str(error).split())
+    return f"the record of crawl {crawl!r} at {where} cannot be read ({reason}): it is left alone"
+
+
+def aside_line(crawl: str, places: Mapping[str, int], *, kept: str) -> str:
+    """What the process says that met records which cannot be read: how many of them were where, and where they are
+    kept."""
+    where = ", ".join(f"{number} in `{place}`" for place, number in sorted(places.items()) if number)
+    return (
+        f"{several(sum(places.values()), 'record')} of crawl {crawl} could not be read: set aside ({where}), kept in"
+        f" {kept}; `shoal dead list {crawl} --reason '{BAD_RECORD}'` shows the pages among them whose URL could be told"
+    )
+
+
+def spider_in(crawl: str) -> str:
+    """The spider that the id of a crawl names, when its record does not tell."""
+    found = _NUMBERED.fullmatch(crawl)
+    return found[1] if found else SPIDER_UNKNOWN

@@ -12,18 +12,13 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL, STAYER
 from shoal.frontier.rules.exits import check_exits
-from shoal.frontier.rules.hosts import ALONE, SHARED
-from shoal.frontier.rules.limits import decoded, encoded
-from shoal.frontier.rules.priorities import effective_weight
-from shoal.frontier.rules.tasks import DROPPED, losses_of_requeued, outcome_of
-from shoal.frontier.rules.unreadable import unreadable_crawl
-from shoal.frontier.sqlite import pool_exits
+from shoal.frontier.rules.hosts import ALONE, SHARED, effective_weight
+from shoal.frontier.rules.tasks import DROPPED, decoded, encoded, losses_of_requeued, outcome_of, unreadable_crawl
+from shoal.frontier.sqlite import pools
 from shoal.frontier.sqlite.deletion import DELETING
-from shoal.frontier.sqlite.expiry import change_ttl, expire_keys, forget_ended, retire
-from shoal.frontier.sqlite.frontier_rows import DEAD
 from shoal.frontier.sqlite.ledger import Ledger
-from shoal.frontier.sqlite.moment import Moment
-from shoal.frontier.sqlite.put import ids_of
+from shoal.frontier.sqlite.put import change_ttl, expire_keys, forget_ended, ids_of, retire
+from shoal.frontier.sqlite.rows import DEAD, Moment
 from shoal.model import REGION, STAGE, VIA, Budgets, Crawl, CrawlState, DeadCount, DeadFilter, Pool
 
 _AMONG = "SELECT lane, reason FROM task WHERE crawl = :crawl AND state = 3 AND at >= :since AND at <= :until"
@@ -84,7 +79,7 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, former: tuple[int, float, i
     change_ttl(ledger, crawl.dedup_ttl)
     about = (msgspec.json.encode(crawl.settings), crawl.weight, row_id)
     db.execute("UPDATE crawl_about SET settings = ?, weight = ? WHERE crawl = ?", about)
-    old_pools = {pool.name: pool for pool in pool_exits.take_over(db, row_id, crawl.pools, now=now)}
+    old_pools = {pool.name: pool for pool in pools.take_over(db, row_id, crawl.pools, now=now)}
     direct = f"(name NOT LIKE '%{VIA}%' OR instr(name, '{VIA}{REGION}')) AND name NOT LIKE '%{STAGE}%'"
     _change_pace(db, row_id, direct, old=(interval, cap), new=(crawl.interval, crawl.cap), now=now)
     if crawl.fastest != fastest:
@@ -147,7 +142,7 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
         "INSERT INTO crawl_about (crawl, spider, settings, pools, rolls, created, weight) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             row_id, crawl.spider, msgspec.json.encode(crawl.settings), msgspec.json.encode(crawl.pools),
-            pool_exits.encode_names(crawl.pools, {}), crawl.created or now, crawl.weight,
+            pools.encode_names(crawl.pools, {}), crawl.created or now, crawl.weight,
         ),
     )  # fmt: skip
 

@@ -1,15 +1,51 @@
-"""Crawls that are removed, and keys that are dropped, in steps: short transactions, so that others can write."""
+"""Crawls that are removed, and keys that are dropped, in steps: short transactions, so that others can write.
+
+What outlives the crawls that share a host: kept when their lanes are deleted.
+
+What a crawl takes in the file: rows counted up to a bound, times what a row takes, measured on some of them.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from typing import Final
 
-from shoal.frontier.rules.dropped_keys import not_finished
-from shoal.frontier.sqlite.kept_hosts import keep_hosts
+from shoal.frontier.rules.constants import HEEDED_SECONDS
+from shoal.frontier.rules.keys import not_finished
+from shoal.frontier.rules.tasks import KNOWN_KEYS
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.put import ids_of
-from shoal.model import CrawlState
+from shoal.model import CrawlSize, CrawlState
+
+_KEEP = (
+    "INSERT INTO host (name, last_start, blocked_until, rules, rules_until, delay, why, learnt, learnt_until, until)"
+    " SELECT * FROM (SELECT lane.name, last_start - :shift, blocked_until - :shift, coalesce(lane_rules.rules, x''),"
+    " rules_until - :shift, coalesce(lane_rules.delay, 0), coalesce(lane_rules.why, ''),"
+    " coalesce(lane_learnt.interval, 0), coalesce(lane_learnt.until - :shift, 0),"
+    " max(last_start - :shift + max(lane.interval, :heeded), blocked_until - :shift, rules_until - :shift,"
+    " coalesce(lane_learnt.until - :shift, 0)) AS ends"
+    " FROM lane LEFT JOIN lane_rules ON lane_rules.lane = lane.id LEFT JOIN lane_learnt ON lane_learnt.lane = lane.id"
+    " WHERE lane.id IN ({lanes}) AND sharing >= 0) WHERE ends > :wall"
+    " ON CONFLICT DO UPDATE SET"
+    " last_start = max(last_start, excluded.last_start), blocked_until = max(blocked_until, excluded.blocked_until),"
+    " rules = iif(excluded.rules_until > rules_until, excluded.rules, rules),"
+    " delay = iif(excluded.rules_until > rules_until, excluded.delay, delay),"
+    " why = iif(excluded.rules_until > rules_until, excluded.why, why),"
+    " rules_until = max(rules_until, excluded.rules_until),"
+    " learnt = iif(excluded.learnt_until > learnt_until, excluded.learnt, learnt),"
+    " learnt_until = max(learnt_until, excluded.learnt_until), until = max(until, excluded.until)"
+)
+_FORGET = "DELETE FROM host WHERE until <= ?"
+
+
+def keep_hosts(db: sqlite3.Connection, crawl: int, lanes: str, *, wall: float) -> None:
+    """Keep what still matters of these lanes of a crawl, which are about to be deleted; forget what is over. `lanes`:
+    a statement that gives their ids, with the crawl's id as its only value."""
+    db.execute(_FORGET, (wall,))
+    (shift,) = db.execute("SELECT clock_shift FROM crawl WHERE id = ?", (crawl,)).fetchone()
+    values = {"crawl": crawl, "shift": shift, "wall": wall, "heeded": HEEDED_SECONDS}
+    db.execute(_KEEP.format(lanes=lanes.replace("?", ":crawl")), values)
+
 
 DELETING: Final = "deleting"  # the state of a crawl that nobody sees any more
 DROPPING, DROPPED = 1, 2  # in the column `keys`
@@ -95,3 +131,61 @@ def _remove_rows(db: sqlite3.Connection, table: str, crawl: int) -> int:
     some = f"SELECT {columns} FROM {table} WHERE crawl = ? LIMIT ?"  # noqa: S608 -- constants
     statement = f"DELETE FROM {table} WHERE ({columns}) IN ({some})"  # noqa: S608 -- constants
     return db.execute(statement, (crawl, ROWS_PER_STEP)).rowcount
+
+
+MOST_COUNTED: Final = 50_000
+SAMPLED: Final = 100
+# Bytes of a row with its places in the indexes and the free room of pages that are two thirds full, beside what is
+# measured. `tests/unit/test_sqlite_sizes.py` compares the sum with what the file grew by.
+CRAWL_BYTES: Final = 4_096
+TASK_BYTES: Final = 66
+KEY_BYTES: Final = 17
+LANE_BYTES: Final = 130
+ROW_BYTES: Final = 60
+
+_TASKS: Final = (
+    "SELECT coalesce(avg(length(payload) + length(reason) + length(detail)), 0) FROM"
+    " (SELECT payload, reason, detail FROM task WHERE id BETWEEN ? AND ? LIMIT ?)"
+)
+_LANES: Final = (
+    "SELECT coalesce(avg(3 * length(name) + length(exits) + coalesce(length(rules), 0)), 0) FROM (SELECT name, exits,"
+    " rules FROM lane LEFT JOIN lane_rules ON lane_rules.lane = lane.id WHERE crawl = ? LIMIT ?)"
+)
+_POINTS: Final = "SELECT coalesce(avg(length(point)), 0) FROM (SELECT point FROM point WHERE crawl = ? LIMIT ?)"
+
+
+def size(ledger: Ledger) -> CrawlSize:
+    """An estimate in bounded time. Of what is counted no further, the crawl's own counters tell how much there is."""
+    db, crawl = ledger.db, ledger.crawl
+    tasks = crawl.left + crawl.dead + crawl.cancelled
+    (per_task,) = db.execute(_TASKS, (*ids_of(crawl.id), SAMPLED)).fetchone()
+    (per_lane,) = db.execute(_LANES, (crawl.id, SAMPLED)).fetchone()
+    (per_point,) = db.execute(_POINTS, (crawl.id, SAMPLED)).fetchone()
+    (about,) = db.execute(
+        "SELECT length(settings) + length(pools) + length(rolls) FROM crawl_about WHERE crawl = ?", (crawl.id,)
+    ).fetchone()
+    measured = (
+        tasks * (TASK_BYTES + per_task)
+        + _counted(ledger, "lane") * (LANE_BYTES + per_lane)
+        + _counted(ledger, "point") * (ROW_BYTES + per_point)
+        + _counted(ledger, "exit") * 2 * ROW_BYTES
+    )
+    return CrawlSize(bytes=round(CRAWL_BYTES + about + measured + KEY_BYTES * _keys(ledger)))
+
+
+def _keys(ledger: Ledger) -> int:
+    crawl = ledger.crawl
+    if crawl.keys == DROPPED:
+        return 0
+    counted = _counted(ledger, "seen") + _counted(ledger, "past")
+    if counted < MOST_COUNTED:
+        return counted
+    note = "SELECT value FROM counter WHERE crawl = ? AND kind = 'note' AND name = ?"
+    row = ledger.db.execute(note, (crawl.id, KNOWN_KEYS)).fetchone()
+    return max(counted, crawl.known + (row[0] if row else 0))
+
+
+def _counted(ledger: Ledger, table: str) -> int:
+    """How many rows, or the most that are counted."""
+    counted = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE crawl = ? LIMIT ?)"  # noqa: S608 -- constants
+    return int(ledger.db.execute(counted, (ledger.crawl.id, MOST_COUNTED)).fetchone()[0])

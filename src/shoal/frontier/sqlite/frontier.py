@@ -1,4 +1,7 @@
-"""The embedded frontier: one SQLite file, shared by the processes of one machine."""
+"""The embedded frontier: one SQLite file, shared by the processes of one machine.
+
+The history of crawls, and the duties of the whole frontier.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,37 @@ from pathlib import Path
 from typing import TypeVar
 
 from shoal.errors import StorageError
-from shoal.frontier.rules.constants import MOST_COUNTED
-from shoal.frontier.rules.duties import DutyCall
+from shoal.frontier.clock import SteadyTimes
+from shoal.frontier.rules.constants import (
+    LONG_POINT_SECONDS,
+    LONG_POINTS_KEPT_SECONDS,
+    MOST_COUNTED,
+    POINT_SECONDS,
+    POINTS_KEPT_SECONDS,
+)
+from shoal.frontier.rules.duties import DutyCall, HeldDuty, Step, step_of
 from shoal.frontier.rules.exits import check_exits
-from shoal.frontier.sqlite import control, points, pool_exits, views
-from shoal.frontier.sqlite.deletion import delete_some, drop_some_keys, half_deleted
-from shoal.frontier.sqlite.earlier_keys import START, Position, check_earlier, done_keys, note_undone
-from shoal.frontier.sqlite.expiry import expire_keys
-from shoal.frontier.sqlite.host_looks import reserve
-from shoal.frontier.sqlite.lane_choice import Terms
+from shoal.frontier.rules.history import encode_point, readable_points, thinned
+from shoal.frontier.sqlite import control, pools, views
+from shoal.frontier.sqlite.deletion import delete_some, drop_some_keys, half_deleted, size
+from shoal.frontier.sqlite.lanes import Terms, reserve
 from shoal.frontier.sqlite.lease import Stuck, lease
 from shoal.frontier.sqlite.ledger import Ledger
-from shoal.frontier.sqlite.lost_leases import Death, evict, reclaim_unknown
 from shoal.frontier.sqlite.mend import UNREADABLE, mend
 from shoal.frontier.sqlite.migrations import open_tables
-from shoal.frontier.sqlite.moment import Moment
-from shoal.frontier.sqlite.put import bury, know, put
-from shoal.frontier.sqlite.settle import extend, settle
-from shoal.frontier.sqlite.sizes import size
-from shoal.frontier.steady import SteadyTimes
+from shoal.frontier.sqlite.put import (
+    START,
+    Position,
+    bury,
+    check_earlier,
+    done_keys,
+    expire_keys,
+    know,
+    note_undone,
+    put,
+)
+from shoal.frontier.sqlite.rows import Moment
+from shoal.frontier.sqlite.settle import Death, evict, extend, reclaim_unknown, settle
 from shoal.model import (
     DIRECT,
     HTTP,
@@ -254,7 +269,7 @@ class SqliteFrontier:
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
         return await self._look(
-            crawl, lambda ledger: pool_exits.statuses(ledger.db, ledger.crawl.id, limit=limit, now=ledger.now)
+            crawl, lambda ledger: pools.statuses(ledger.db, ledger.crawl.id, limit=limit, now=ledger.now)
         )
 
     async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it
@@ -303,16 +318,16 @@ class SqliteFrontier:
         return await self._read(lambda db, _: views.workers_of(db, crawl))
 
     async def keep_point(self, crawl: str, point: Point) -> bool:
-        return await self._change(crawl, lambda ledger: points.keep_point(ledger, point))
+        return await self._change(crawl, lambda ledger: keep_point(ledger, point))
 
     async def points(self, crawl: str, *, seconds: float, most: int = 500) -> list[Point]:
-        return await self._look(crawl, lambda ledger: points.points(ledger, seconds=seconds, most=most))
+        return await self._look(crawl, lambda ledger: points(ledger, seconds=seconds, most=most))
 
     async def hold_duty(
         self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None, term: int | None = None
     ) -> Duty:
         call = DutyCall(holder, seconds, notes, term)
-        return await self._write(lambda db, at: points.hold_duty(db, duty, call, now=at.wall))
+        return await self._write(lambda db, at: hold_duty(db, duty, call, now=at.wall))
 
     async def close(self) -> None:
         if not self._closed:
@@ -415,3 +430,46 @@ class SqliteFrontier:
                 epochs[result.lease.crawl] = report.epoch
         epoch = sum(epochs.values())
         return SettleReport(stale=stale, refused=refused, epoch=epoch, failed=failed, duplicates=duplicates)
+
+
+_STEPS = ((POINT_SECONDS, POINTS_KEPT_SECONDS), (LONG_POINT_SECONDS, LONG_POINTS_KEPT_SECONDS))
+# The points of long steps only from before those of short steps begin: the rest would be there twice.
+_SELECT = (
+    "SELECT at, point FROM point WHERE crawl = :crawl AND typeof(at) = 'real' AND at >= :since AND (step = :short"
+    " OR at < (SELECT min(at) FROM point WHERE crawl = :crawl AND step = :short)) ORDER BY at"
+)
+
+
+def keep_point(ledger: Ledger, point: Point) -> bool:
+    db, crawl, now = ledger.db, ledger.crawl.id, ledger.wall
+    data = encode_point(point)
+    known = "SELECT 1 FROM point WHERE crawl = ? AND step = ? AND slot = ?"
+    is_first = db.execute(known, (crawl, POINT_SECONDS, now // POINT_SECONDS)).fetchone() is None
+    for step, kept_seconds in _STEPS:
+        db.execute(
+            "INSERT OR REPLACE INTO point (crawl, step, slot, at, point) VALUES (?, ?, ?, ?, ?)",
+            (crawl, step, int(now // step), now, data),
+        )
+        oldest = int((now - kept_seconds) // step)
+        db.execute("DELETE FROM point WHERE crawl = ? AND step = ? AND slot < ?", (crawl, step, oldest))
+    return is_first
+
+
+def points(ledger: Ledger, *, seconds: float, most: int) -> list[Point]:
+    given = {"crawl": ledger.crawl.id, "since": ledger.wall - seconds, "short": POINT_SECONDS}
+    rows = ledger.db.execute(_SELECT, given).fetchall()
+    return readable_points(rows[index] for index in thinned([at for at, _ in rows], most))
+
+
+def hold_duty(db: sqlite3.Connection, duty: str, call: DutyCall, *, now: float) -> Duty:
+    query = "SELECT notes, holder, since, until, term FROM duty WHERE name = ?"
+    noted, *held = db.execute(query, (duty,)).fetchone() or (b"",)
+    step, term = step_of(HeldDuty(*held), call, now=now)
+    if step is not Step.HELD:
+        return Duty(step is Step.LOOKED, noted, term)
+    kept = noted if call.notes is None else call.notes
+    db.execute(
+        "INSERT OR REPLACE INTO duty (name, holder, since, until, notes, term) VALUES (?, ?, ?, ?, ?, ?)",
+        (duty, call.holder, now, now + call.seconds, kept, term),
+    )
+    return Duty(True, kept, term)

@@ -20,25 +20,27 @@ from shoal.frontier.rules.constants import (
 )
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.lanes import ask_again_in
-from shoal.frontier.rules.limits import decoded, reached
 from shoal.frontier.rules.tasks import (
+    decoded,
     has_spent,
     is_suspect,
     next_token,
+    reached,
 )
-from shoal.frontier.sqlite.expiry import expire_keys
-from shoal.frontier.sqlite.frontier_rows import DEAD, DELAYED, LENDING_COLUMNS, QUEUED, LaneRow
-from shoal.frontier.sqlite.host_looks import (
-    Grant,
-    Reclaims,
-    lane_needs_opening,
-)
-from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER
-from shoal.frontier.sqlite.lane_choice import Terms, choose
-from shoal.frontier.sqlite.lane_exits import LaneExits
-from shoal.frontier.sqlite.lease_rows import (
+from shoal.frontier.sqlite.exits import LaneExits
+from shoal.frontier.sqlite.lanes import Grant, Reclaims, Terms, choose, lane_needs_opening
+from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.put import expire_keys
+from shoal.frontier.sqlite.rows import (
+    DEAD,
+    DELAYED,
+    HTTP_NUMBER,
+    LENDING_COLUMNS,
     NEXT_TASKS,
+    QUEUED,
+    LaneRow,
     LentRow,
+    Moment,
     TaskRow,
     land,
     next_tasks,
@@ -46,9 +48,7 @@ from shoal.frontier.sqlite.lease_rows import (
     write_leases,
     write_wishes,
 )
-from shoal.frontier.sqlite.ledger import Ledger
-from shoal.frontier.sqlite.lost_leases import reclaim_expired
-from shoal.frontier.sqlite.moment import Moment
+from shoal.frontier.sqlite.settle import reclaim_expired
 from shoal.model import DIRECT, HTTP, NO_EXIT, CrawlState, Lease, LeaseBatch, Task
 
 DECODER = msgspec.msgpack.Decoder(Task)

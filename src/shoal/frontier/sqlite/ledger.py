@@ -12,25 +12,25 @@ import msgspec
 
 from shoal.frontier.rules.constants import LEARNT_SECONDS, LONGEST_WHY, MAX_SAMPLES, STAGE_CAP, STAYER
 from shoal.frontier.rules.crawl_time import is_noted, ran_since, reckon, was_away
-from shoal.frontier.rules.dropped_keys import keys_dropped
 from shoal.frontier.rules.hosts import ALONE, SHARED, first_sharing, in_time_of
+from shoal.frontier.rules.keys import keys_dropped
 from shoal.frontier.rules.lanes import first_pace, takes_why
-from shoal.frontier.sqlite.crawl_exits import CrawlExits
-from shoal.frontier.sqlite.frontier_rows import (
+from shoal.frontier.sqlite.exits import NO_OTHERS, CrawlExits, LaneExits, OtherExits, begin_roster
+from shoal.frontier.sqlite.pools import decode
+from shoal.frontier.sqlite.rows import (
     CANCELLED,
     COUNTS,
     CRAWL_COLUMNS,
     DELAYED,
+    HTTP_NUMBER,
     LANE_COLUMNS,
     QUEUED,
     UNREAD,
     CrawlRow,
+    KindQueues,
     LaneRow,
+    Moment,
 )
-from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER, KindQueues
-from shoal.frontier.sqlite.lane_exits import NO_OTHERS, LaneExits, OtherExits, begin_roster
-from shoal.frontier.sqlite.moment import Moment
-from shoal.frontier.sqlite.roster import decode
 from shoal.model import DUPLICATE, HTTP, STAGE, VIA, CrawlState, LaneUpdate
 from shoal.sqlite_file import insert_rows, update_rows
 

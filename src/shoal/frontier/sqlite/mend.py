@@ -14,17 +14,14 @@ from typing import Any, Final
 
 import msgspec
 
+from shoal.frontier.rules.exits import Offer
 from shoal.frontier.rules.hosts import APART, SHARED
-from shoal.frontier.rules.limits import decoded
-from shoal.frontier.rules.offers import Offer
-from shoal.frontier.rules.tasks import BAD_RECORD, KNOWN_KEYS, SET_ASIDE, outcome_of
-from shoal.frontier.rules.unreadable import aside_line
-from shoal.frontier.sqlite import roster
-from shoal.frontier.sqlite.frontier_rows import CANCELLED, COUNTS, DEAD, LEASED, QUEUED
-from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER, REFRESH_ALL
+from shoal.frontier.rules.tasks import BAD_RECORD, KNOWN_KEYS, SET_ASIDE, aside_line, decoded, outcome_of
+from shoal.frontier.sqlite import pools
 from shoal.frontier.sqlite.lease import DECODER
 from shoal.frontier.sqlite.ledger import WAITING
 from shoal.frontier.sqlite.put import SEQUENCES, ids_of
+from shoal.frontier.sqlite.rows import CANCELLED, COUNTS, DEAD, HTTP_NUMBER, LEASED, QUEUED, REFRESH_ALL
 from shoal.model import DIRECT, HTTP, STAGE, Crawl, CrawlState, Pool, Task
 
 # What working with a damaged record raises.
@@ -173,7 +170,7 @@ class _Mend:
         for row_id, exits in self._db.execute(
             "SELECT id, exits FROM lane WHERE crawl = ? AND exits <> x''", (self._crawl,)
         ).fetchall():
-            if not _reads(roster.decode, exits):
+            if not _reads(pools.decode, exits):
                 self._aside["exits"] += 1
                 self._begin_rosters("SELECT ?", row_id)
 

@@ -1,12 +1,21 @@
-"""Letting tasks in: dedup and budgets. Shared by put, settle and bury. Keys that are known without a task."""
+"""Letting tasks in: dedup and budgets. Shared by put, settle and bury. Keys that are known without a task.
+
+Keys that expire: the generations of keys whose tasks ended (see `shoal.frontier.rules.keys`).
+
+Keys of tasks that have not ended are in `seen` and never expire. Crawls without a `dedup_ttl` keep all keys there.
+
+The keys that an earlier crawl has done, page by page.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
+from shoal.frontier.rules.constants import KEPT_GENERATIONS
+from shoal.frontier.rules.keys import DROPPED, generation_begin, generations_due, no_keys_to_know, oldest_known
 from shoal.frontier.rules.tasks import (
     KNOWN_KEYS,
     MAX_PAGES,
@@ -17,19 +26,106 @@ from shoal.frontier.rules.tasks import (
     bounded_priority,
     outcome_of,
 )
-from shoal.frontier.sqlite.expiry import known_ended, retire
-from shoal.frontier.sqlite.frontier_rows import DEAD, LaneRow
-from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER
 from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.rows import DEAD, HTTP_NUMBER, LaneRow
 from shoal.model import HTTP, PutReport, Task
 from shoal.sqlite_file import insert_rows
+
+MAX_REMOVED = 500  # expired keys that one call removes, so that it stays short; the next call goes on
+
+KNOWN_PAST = (
+    "SELECT value FROM json_each(?) CROSS JOIN past"  # noqa: S608 -- constants
+    f" ON past.crawl = ? AND past.generation IN ({', '.join('?' * KEPT_GENERATIONS)}) AND past.key = value"
+)
+EXPIRED_PAST = "SELECT crawl, generation, key FROM past WHERE crawl = ? AND generation < ? LIMIT ?"
+
+
+def expire_keys(ledger: Ledger) -> None:
+    """Begin the generations that are due, and remove some of the keys that have expired."""
+    crawl = ledger.crawl
+    if not crawl.dedup_ttl:
+        return
+    due = _generations_due(ledger)
+    if due:
+        _begin_generations(ledger, due, at=generation_begin(crawl.generation_began, crawl.dedup_ttl, due))
+    _remove_expired(ledger)
+
+
+def change_ttl(ledger: Ledger, seconds: float) -> None:
+    """Change the `dedup_ttl` of a crawl that has one. A generation that is older than half the new one ends here, so
+    that none of its keys expires too early."""
+    crawl = ledger.crawl
+    if crawl.dedup_ttl and seconds and seconds != crawl.dedup_ttl:
+        expire_keys(ledger)
+        crawl.dedup_ttl = seconds
+        ledger.db.execute("UPDATE crawl SET dedup_ttl = ? WHERE id = ?", (seconds, crawl.id))
+        if _generations_due(ledger):
+            _begin_generations(ledger, 1, at=ledger.now)
+        ledger.flush()
+
+
+def retire(ledger: Ledger, keys: Iterable[int]) -> None:
+    """The tasks with these keys have ended: the keys belong to the current generation. Call `expire_keys` first."""
+    crawl = ledger.crawl
+    if not crawl.dedup_ttl:
+        return
+    rows = [(crawl.id, key) for key in keys]
+    ledger.db.executemany("DELETE FROM seen WHERE crawl = ? AND key = ?", rows)
+    ledger.db.executemany(
+        "INSERT INTO past (crawl, generation, key) VALUES (?, ?, ?)",
+        [(crawl_id, crawl.generation, key) for crawl_id, key in rows],
+    )
+
+
+def known_ended(ledger: Ledger, keys: Iterable[int]) -> set[int]:
+    """The keys among these whose tasks ended and that have not expired."""
+    crawl = ledger.crawl
+    if not crawl.dedup_ttl:
+        return set()
+    newest = crawl.generation + _generations_due(ledger)
+    listed = msgspec.json.encode(list(keys)).decode()
+    rows = ledger.db.execute(KNOWN_PAST, (listed, crawl.id, *range(oldest_known(newest), newest + 1)))
+    return {key for (key,) in rows}
+
+
+def forget_ended(ledger: Ledger, keys: Iterable[int]) -> None:
+    """Let these keys be put again."""
+    crawl = ledger.crawl
+    if crawl.dedup_ttl:
+        known = range(oldest_known(crawl.generation), crawl.generation + 1)
+        ledger.db.executemany(
+            "DELETE FROM past WHERE crawl = ? AND generation = ? AND key = ?",
+            [(crawl.id, generation, key) for key in keys for generation in known],
+        )
+
+
+def _generations_due(ledger: Ledger) -> int:
+    crawl = ledger.crawl
+    return generations_due(crawl.generation_began, crawl.dedup_ttl, now=ledger.now)
+
+
+def _begin_generations(ledger: Ledger, count: int, *, at: float) -> None:
+    """Workers learn by the epoch that they must forget the expired keys as well."""
+    crawl = ledger.crawl
+    crawl.generation += count
+    crawl.generation_began = at
+    crawl.epoch += 1
+    ledger.db.execute("UPDATE crawl SET generation = ?, turned = ? WHERE id = ?", (crawl.generation, at, crawl.id))
+
+
+def _remove_expired(ledger: Ledger) -> None:
+    crawl = ledger.crawl
+    rows = ledger.db.execute(EXPIRED_PAST, (crawl.id, oldest_known(crawl.generation), MAX_REMOVED)).fetchall()
+    if rows:
+        ledger.db.executemany("DELETE FROM past WHERE crawl = ? AND generation = ? AND key = ?", rows)
+
 
 SEQUENCES = 2**40  # task ids per crawl, and the distance of two priorities in a lane's order
 SORTED_FROM = 500_000  # known keys from which on sorted look-ups save more time than sorting takes
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.json.Decoder(list[int])
-_SEEN = "INSERT INTO seen (crawl, key)"
+_ADD_SEEN = "INSERT INTO seen (crawl, key)"
 _TASK = "INSERT INTO task (id, crawl, key, lane, ord, state, at, max_attempts, payload)"
 _TASK_OF_KIND = "INSERT INTO task (id, crawl, key, lane, ord, state, at, max_attempts, payload, kind)"
 _SHAPE = "INSERT INTO shape (lane, shape, known)"
@@ -75,7 +171,7 @@ def know(ledger: Ledger, keys: Sequence[int]) -> int:
     if ledger.crawl.dedup_ttl:
         retire(ledger, new)
     elif new:
-        insert_rows(ledger.db, _SEEN, [(ledger.crawl.id, key) for key in new])
+        insert_rows(ledger.db, _ADD_SEEN, [(ledger.crawl.id, key) for key in new])
     ledger.tally("note", KNOWN_KEYS, len(new))
     return len(new)
 
@@ -149,7 +245,7 @@ class _Intake:
         if self._seen_rows:
             if self._reasons is None:
                 ledger.revive()
-            insert_rows(ledger.db, _SEEN, self._seen_rows)
+            insert_rows(ledger.db, _ADD_SEEN, self._seen_rows)
             insert_rows(ledger.db, _TASK, self._task_rows)
             insert_rows(ledger.db, _TASK_OF_KIND, self._rows_of_kinds)
             if self._reasons is not None:
@@ -201,3 +297,58 @@ class _Intake:
         self.ledger.count(DEAD, 1)
         self.ledger.tally("outcome", outcome_of(reason))
         return DEAD, self.ledger.wall
+
+
+KEYS_PER_STEP: Final = 5_000
+TASKS_PER_STEP: Final = 20_000
+_BEGIN = "CREATE TEMP TABLE IF NOT EXISTS undone (key INTEGER PRIMARY KEY)"
+_UNDONE = (
+    "INSERT OR IGNORE INTO temp.undone SELECT key FROM task WHERE id IN"
+    " (SELECT id FROM task WHERE id > ? AND id <= ? ORDER BY id LIMIT ?)"
+)
+_NEXT_TASK = "SELECT max(id) FROM (SELECT id FROM task WHERE id > ? AND id <= ? ORDER BY id LIMIT ?)"
+_UNDONE_AMONG = "SELECT key FROM temp.undone WHERE key IN (SELECT value FROM json_each(?))"
+_SEEN_AFTER = "SELECT 0, key FROM seen WHERE crawl = ? AND key > ? ORDER BY key LIMIT ?"
+_PAST = (
+    "SELECT generation, key FROM past WHERE crawl = ? AND (generation, key) > (?, ?) ORDER BY generation, key LIMIT ?"
+)
+
+Position = tuple[int, float]
+START: Final[Position] = (-1, -1e30)  # before every key, also the lowest one
+
+
+def check_earlier(ledger: Ledger) -> None:
+    """Refuse a crawl whose keys are not there any more."""
+    if ledger.crawl.keys:
+        raise no_keys_to_know(ledger.crawl.name, DROPPED)
+
+
+def note_undone(ledger: Ledger, after: int | None) -> int | None:
+    """Note in this connection the keys of some tasks that are not done, those behind a row; gives the last row, None:
+    there are no more. None to begin. Only reads the file."""
+    first, last = ids_of(ledger.crawl.id)
+    if after is None:
+        ledger.db.execute(_BEGIN)
+        ledger.db.execute("DELETE FROM temp.undone")
+        after = first - 1
+    (found,) = ledger.db.execute(_NEXT_TASK, (after, last, TASKS_PER_STEP)).fetchone()
+    if found is not None:
+        ledger.db.execute(_UNDONE, (after, last, TASKS_PER_STEP))
+    return None if found is None else int(found)
+
+
+def done_keys(ledger: Ledger, after: Position) -> tuple[list[int], Position | None]:
+    """Some keys of done tasks behind a position, and the next position; None: there are no more."""
+    db, crawl = ledger.db, ledger.crawl
+    if crawl.dedup_ttl:
+        # Those of tasks that ended are here, by generation; what is in `seen` is not done.
+        first = max(after, (oldest_known(crawl.generation), START[1]))
+        rows = db.execute(_PAST, (crawl.id, *first, KEYS_PER_STEP)).fetchall()
+    else:
+        rows = db.execute(_SEEN_AFTER, (crawl.id, after[1], KEYS_PER_STEP)).fetchall()
+    if not rows:
+        return [], None
+    keys = [key for _, key in rows]
+    listed = msgspec.json.encode(keys).decode()
+    undone = {key for (key,) in db.execute(_UNDONE_AMONG, (listed,))}
+    return [key for key in keys if key not in undone], rows[-1]

@@ -13,12 +13,11 @@ import msgspec
 from shoal.frontier.rules.constants import WORKERS_KEPT, WORKERS_KEPT_SECONDS
 from shoal.frontier.rules.lanes import shows_why
 from shoal.frontier.sqlite.control import dead_rows
-from shoal.frontier.sqlite.expiry import known_ended
-from shoal.frontier.sqlite.frontier_rows import DELAYED, LEASED, LENDING_COLUMNS, LaneRow
-from shoal.frontier.sqlite.host_looks import held
+from shoal.frontier.sqlite.lanes import held
 from shoal.frontier.sqlite.lease import DECODER
 from shoal.frontier.sqlite.ledger import PACE, REST, WAITING, Ledger
-from shoal.frontier.sqlite.put import ids_of
+from shoal.frontier.sqlite.put import ids_of, known_ended
+from shoal.frontier.sqlite.rows import DELAYED, LEASED, LENDING_COLUMNS, LaneRow
 from shoal.model import (
     HTTP,
     CrawlState,

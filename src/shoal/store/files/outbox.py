@@ -14,8 +14,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.errors import StorageError
-from shoal.store.base import Store
-from shoal.store.outgoing import Outgoing, SinkPlace, SinkState
+from shoal.store.base import Outgoing, SinkPlace, SinkState, Store
 
 SINKS = "sinks.json"
 

@@ -1,9 +1,15 @@
-"""Items and the fetch log as JSON Lines in a folder, read through an index that can be rebuilt at any time."""
+"""Items and the fetch log as JSON Lines in a folder, read through an index that can be rebuilt at any time.
+
+Why a `files:` store has no views of its own: its index may be deleted at any time.
+
+Why the log of a `files:` store is not moved into an archive: it lies in files that people can move.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import shlex
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -15,7 +21,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from shoal.errors import StorageBroken, StorageError
+from shoal.errors import StorageBroken, StorageError, UsageError
 from shoal.sqlite_file import VERSIONS, connect, storage_errors, transaction
 from shoal.store.base import (
     Difference,
@@ -24,14 +30,13 @@ from shoal.store.base import (
     ItemPage,
     ItemRow,
     ItemRule,
+    MovedPart,
     PageLook,
+    Put,
     QueryAnswer,
     Store,
     StoredItem,
 )
-from shoal.store.checks import mended, storable, storable_looks
-from shoal.store.files.no_log_weeks import NoLogWeeks
-from shoal.store.files.no_views import NoViews
 from shoal.store.files.outbox import FilesOutbox, read_sinks
 from shoal.store.files.segments import (
     FETCHES,
@@ -51,6 +56,64 @@ from shoal.store.files.segments import (
     look_lines,
     segments,
 )
+from shoal.store.item_views import ItemView, ViewCount
+from shoal.store.rules import mended, storable, storable_looks
+
+
+class NoViews:
+    """Keeps `Views` by refusing: there is nothing here that would last."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def all(self) -> list[ItemView]:
+        """None."""
+        return []
+
+    async def make(self, view: ItemView) -> None:
+        """Refuse."""
+        raise self._refusal(view.spider)
+
+    async def fill(self, name: str) -> AsyncIterator[int]:
+        """Refuse."""
+        raise self._refusal(name)
+        yield 0
+
+    async def count(self, name: str) -> ViewCount:
+        """Refuse."""
+        raise self._refusal(name)
+
+    async def drop(self, name: str) -> bool:
+        """There is none."""
+        return False
+
+    def _refusal(self, spider: str) -> UsageError:
+        url = f"files:{self._folder}"
+        export = f"shoal export --spider {shlex.quote(spider)} -o items.parquet --store {shlex.quote(url)}"
+        return UsageError(
+            f"{url} has no database of its own to keep a view in: write `{export}`, which has a column for each field,"
+            " or crawl into --store items.db or postgresql://…"
+        )
+
+
+class NoLogWeeks:
+    """Keeps `LogWeeks` by refusing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def move(self, *, retention: float, archive: str, put: Put) -> AsyncIterator[int]:
+        """Refuse."""
+        raise UsageError(
+            f"the log in files:{self._folder} is fetches-*.jsonl already, which you may copy: leave out"
+            " `retention_archive`, or crawl into --store items.db or postgresql://…"
+        )
+        yield 0
+
+    async def moved(self) -> list[MovedPart]:
+        """Nothing."""
+        return []
+
 
 INDEX = "index.db"
 LOCK = "index.lock"

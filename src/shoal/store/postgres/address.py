@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.secrecy import masked
+from shoal.text.secrets import masked
 
 EXAMPLE = "postgresql://user:password@host:5432/database"
 DEFAULT_SCHEMA = "shoal"

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from shoal.error_text import is_of_lost_line
 from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.store.postgres.address import Address
+from shoal.text.errors import is_of_lost_line
 
 STATEMENT_SECONDS = 60.0
 IDLE_SECONDS = 30.0

@@ -12,9 +12,9 @@ import msgspec
 from shoal.errors import ShoalError
 from shoal.store.base import FetchRow, LogPart, MovedPart, Put
 from shoal.store.postgres.connection import Connection, PostgresLink
-from shoal.store.postgres.migrations import LOCK_SECONDS
 from shoal.store.postgres.read import seconds_of
-from shoal.store.week_numbers import LINES_PER_PART, monday_of, new_name, week_number, week_of, week_text
+from shoal.store.postgres.schema import LOCK_SECONDS
+from shoal.store.weeks import LINES_PER_PART, monday_of, new_name, week_number, week_of, week_text
 
 # As long as an archive may take for one file. Then the server gives the lines back.
 MOVE_SECONDS: Final = 600.0

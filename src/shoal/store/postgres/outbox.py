@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.store.outgoing import READ_BYTES, Outgoing, SinkPlace, SinkState
+from shoal.store.base import READ_BYTES, Outgoing, SinkPlace, SinkState
 from shoal.store.postgres.connection import PostgresLink
 from shoal.store.postgres.read import as_written
 

@@ -1,16 +1,30 @@
-"""Reading the tables of `schema.sql`: batches of items and versions, the log, and users' statements."""
+"""Reading the tables of `schema.sql`: batches of items and versions, the log, and users' statements.
+
+The newest items, a page at a time.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import asyncpg
 import msgspec
 
 from shoal.errors import StorageError, UsageError
-from shoal.store.base import ATTEMPTS_KEPT, FetchRow, ItemFilter, QueryAnswer, StoredItem
+from shoal.store.base import (
+    ATTEMPTS_KEPT,
+    LOOKED_THROUGH,
+    FetchRow,
+    ItemFilter,
+    ItemPage,
+    QueryAnswer,
+    StoredItem,
+    like_pattern,
+    wrong_position,
+)
 from shoal.store.postgres.connection import Connection, PostgresLink
 
 BATCH_ROWS = 500
@@ -309,3 +323,78 @@ def where_of(which: ItemFilter, *, start: int = 4) -> tuple[str, list[Any]]:
     if which.gone is not None:
         clause += f" AND item.gone_at IS {'NOT NULL' if which.gone else 'NULL'}"
     return clause, [value for _, value in given]
+
+
+PAGE_BYTES = 8 * 1024 * 1024
+_ORDER = "ORDER BY item.changed_at DESC, item.spider DESC, item.key DESC"
+_NewestPosition = tuple[datetime, str, str]
+
+
+async def newest(link: PostgresLink, which: ItemFilter, *, limit: int, after: str, search: str) -> ItemPage:
+    """Items by the time of their last change, the latest first."""
+    if not is_text(search) or "\0" in search:
+        return ItemPage(items=[])
+    first = _position(after) if after else None
+    end = await _end_of_window(link, which, first) if search else None
+    where, arguments = _where(which, first, end)
+    if search:
+        arguments.append(like_pattern(search))
+        pattern = f"${len(arguments)}"
+        where += f" AND (item.key ILIKE {pattern} OR item.url ILIKE {pattern} OR item.data::text ILIKE {pattern})"
+    query = f"SELECT {ITEM_COLUMNS}, item.changed_at FROM items AS item WHERE TRUE{where} {_ORDER} LIMIT {limit + 1}"  # noqa: S608 -- columns of ours
+    async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
+        rows = await connection.fetch(query, *arguments)
+    items, size, last = list[StoredItem](), 0, None
+    for row in rows[:limit]:
+        items.append(await _whole(link, row))
+        last, size = (row[-1], row[0], row[1]), size + len(items[-1].data)
+        if size > PAGE_BYTES:
+            break
+    is_more = len(rows) > len(items)
+    return ItemPage(items=items, after=_named(last if is_more else end))
+
+
+async def _end_of_window(
+    link: PostgresLink, which: ItemFilter, first: _NewestPosition | None
+) -> _NewestPosition | None:
+    """The last of the items that one search looks through; None if these are all that there are."""
+    where, arguments = _where(which, first, None)
+    query = (
+        f"SELECT item.changed_at, item.spider, item.key FROM items AS item WHERE TRUE{where} {_ORDER}"  # noqa: S608 -- columns of ours
+        f" OFFSET {LOOKED_THROUGH - 1} LIMIT 1"
+    )
+    async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
+        row = await connection.fetchrow(query, *arguments)
+    return None if row is None else (row[0], row[1], row[2])
+
+
+async def _whole(link: PostgresLink, row: Any) -> StoredItem:
+    text = row[5]
+    if text is None:
+        async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
+            text = await connection.fetchval(LARGE_ITEM, row[0], row[1], row[2])
+    return stored(row, text if text is not None else "{}")
+
+
+def _where(which: ItemFilter, first: _NewestPosition | None, end: _NewestPosition | None) -> tuple[str, list[Any]]:
+    clause, arguments = where_of(which, start=1)
+    for sign, position in (("<", first), (">=", end)):
+        if position is not None:
+            marks = ", ".join(f"${len(arguments) + number}" for number in (1, 2, 3))
+            clause += f" AND (item.changed_at, item.spider, item.key) {sign} ({marks})"
+            arguments += position
+    return clause, arguments
+
+
+def _named(position: _NewestPosition | None) -> str:
+    return "" if position is None else msgspec.json.encode(position).decode()
+
+
+def _position(after: str) -> _NewestPosition:
+    try:
+        found: _NewestPosition = msgspec.json.decode(after, type=_NewestPosition)
+    except msgspec.DecodeError:
+        raise wrong_position(after) from None
+    if found[0].tzinfo is None or "\0" in found[1] + found[2]:
+        raise wrong_position(after)
+    return found

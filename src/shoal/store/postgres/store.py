@@ -17,21 +17,20 @@ from shoal.store.base import (
     QueryAnswer,
     StoredItem,
 )
-from shoal.store.checks import mended, storable_keys, storable_looks
-from shoal.store.differing import check_moments
-from shoal.store.postgres import differences as postgres_differences
-from shoal.store.postgres import migrations as postgres_schema
-from shoal.store.postgres import newest as postgres_newest
 from shoal.store.postgres import presence
+from shoal.store.postgres import presence as postgres_differences
+from shoal.store.postgres import read as postgres_newest
 from shoal.store.postgres import read as postgres_read
+from shoal.store.postgres import schema as postgres_schema
 from shoal.store.postgres.address import parse_address
 from shoal.store.postgres.connection import Connection, PostgresLink, RowRefused, in_our_words
 from shoal.store.postgres.log_weeks import PostgresLogWeeks
-from shoal.store.postgres.migrations import Weeks
 from shoal.store.postgres.outbox import PostgresOutbox
+from shoal.store.postgres.schema import Weeks
 from shoal.store.postgres.views import PostgresViews
 from shoal.store.postgres.write import kept_time, write_fetches, write_items
-from shoal.store.week_numbers import week_of
+from shoal.store.rules import check_moments, mended, storable_keys, storable_looks
+from shoal.store.weeks import week_of
 
 QUERY_SECONDS = 60.0
 

@@ -1,17 +1,24 @@
-"""Views and tables of items in PostgreSQL. A table follows `items` by triggers: in the transaction of each write."""
+"""Views and tables of items in PostgreSQL. A table follows `items` by triggers: in the transaction of each write.
+
+The statements of views and tables of items in PostgreSQL. Pure functions; every name and text is quoted here.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import asyncpg
 import msgspec
 
 from shoal.errors import StorageError, UsageError
 from shoal.store.item_views import (
+    MISFIT,
     ItemView,
+    Kind,
     ViewColumn,
     ViewCount,
     check_former,
@@ -20,9 +27,172 @@ from shoal.store.item_views import (
     in_former_order,
     name_is_taken,
     no_such_view,
+    own_columns,
 )
-from shoal.store.postgres import view_sql
 from shoal.store.postgres.connection import Connection, PostgresLink
+
+_OWN: Final = {
+    "_key": ("key", 'text COLLATE "C" PRIMARY KEY'),
+    "_url": ("url", 'text COLLATE "C" NOT NULL'),
+    "_crawl": ("crawl", 'text COLLATE "C" NOT NULL'),
+    "_first_seen": ("first_seen", "timestamptz NOT NULL"),
+    "_last_seen": ("last_seen", "timestamptz NOT NULL"),
+    "_changed_at": ("changed_at", "timestamptz NOT NULL"),
+    "_version": ("version", "integer NOT NULL"),
+    "_gone_at": ("gone_at", "timestamptz"),
+}
+_TYPES: Final[dict[Kind, str]] = {
+    "text": "text",
+    "mixed": "text",
+    "integer": "bigint",
+    "number": "double precision",
+    "decimal": "numeric",
+    "boolean": "boolean",
+    "time": "timestamptz",
+    "date": "date",
+    "json": "jsonb",
+}
+# A text may be longer than a btree takes: an item that has one must stay writable.
+_HASHED: Final = ("text", "mixed", "decimal")
+_GRANTED: Final = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
+
+
+def identifier(name: str) -> str:
+    """A name in a statement."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text in a statement, whatever the server takes a backslash for."""
+    quoted = text.replace("'", "''")
+    return "E'" + quoted.replace("\\", "\\\\") + "'" if "\\" in text else f"'{quoted}'"
+
+
+def selected(view: ItemView, *, source: str) -> str:
+    """The query that gives the rows of a view or a table from rows like those of `items`."""
+    own = [f"item.{_OWN[name][0]} AS {identifier(name)}" for name in own_columns(is_table=view.is_table)]
+    names = [f"typed.{identifier(column.name)}" for column in view.columns]
+    fields = [f"item_{column.kind}({_value(column)}) AS {identifier(column.name)}" for column in view.columns]
+    columns = ", ".join([*own, *names, f"{_misfits(view)} AS {identifier(MISFIT)}"])
+    return f"SELECT {columns} FROM {source} AS item CROSS JOIN LATERAL (SELECT {', '.join(fields)}) AS typed"  # noqa: S608 -- all quoted
+
+
+def view_statement(view: ItemView) -> str:
+    """The view, made or replaced."""
+    rows = selected(view, source="items")
+    return f"CREATE OR REPLACE VIEW {identifier(view.name)} AS {rows} WHERE item.spider = {literal(view.spider)}"
+
+
+def table_statement(view: ItemView) -> str:
+    """The table, still empty."""
+    own = [f"{identifier(name)} {_OWN[name][1]}" for name in own_columns(is_table=True)]
+    fields = [column_definition(column) for column in view.columns]
+    return f"CREATE TABLE {identifier(view.name)} ({', '.join([*own, *fields, f'{identifier(MISFIT)} text'])})"
+
+
+def column_definition(column: ViewColumn) -> str:
+    """A column with its type."""
+    return f"{identifier(column.name)} {_TYPES[column.kind]}"
+
+
+def index_name(view: ItemView, column: ViewColumn) -> str:
+    """The name of the index on a column."""
+    return f"index_{_digest(view.name, column.name)}"
+
+
+def index_statement(view: ItemView, column: ViewColumn) -> str:
+    """The index on a column."""
+    how = "hash" if column.kind in _HASHED else "btree"
+    return f"CREATE INDEX {index_name(view, column)} ON {identifier(view.name)} USING {how} ({identifier(column.name)})"
+
+
+def fill_statement(view: ItemView) -> str:
+    """Brings the next $2 items after the key $1 into the table; gives how many, and the last key. They are locked, in
+    the order in which writers lock them: no change comes in between."""
+    return (
+        "WITH present AS MATERIALIZED (SELECT key, url, first_seen, changed_at, version, gone_at,"  # noqa: S608 -- quoted
+        f" data || '{{}}' AS data FROM items WHERE spider = {literal(view.spider)} AND key > $1"
+        f" ORDER BY key LIMIT $2 FOR UPDATE), brought AS ({_upsert(view, source='present')})"
+        " SELECT count(*), max(key) FROM present"
+    )
+
+
+def function_statement(view: ItemView) -> str:
+    """The function by which the table follows `items`, in the transaction of each write: made, or replaced."""
+    # The data is read once, however many columns are taken from it.
+    row = (
+        "(SELECT NEW.key, NEW.url, NEW.first_seen, NEW.changed_at, NEW.version, NEW.gone_at, NEW.data || '{}' AS data)"
+    )
+    body = (
+        "#variable_conflict use_column\nBEGIN\n"  # noqa: S608 -- all quoted
+        f" IF TG_OP = 'DELETE' THEN DELETE FROM {identifier(view.name)} WHERE \"_key\" = OLD.key; RETURN NULL;"
+        " END IF;\n"
+        f" {_upsert(view, source=row)};\n RETURN NULL;\nEND"
+    )
+    tag = f"$body_{_digest(body)}$"
+    # With the rights of its owner: who may write items may not be allowed to write here.
+    return (
+        f"CREATE OR REPLACE FUNCTION {function_name(view)}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
+        f" SET search_path FROM CURRENT AS {tag}{body}{tag}"
+    )
+
+
+def trigger_statements(view: ItemView) -> list[str]:
+    """The triggers that call the function."""
+    spider, run = literal(view.spider), f"EXECUTE FUNCTION {function_name(view)}()"
+    new, changed, deleted = trigger_names(view)
+    return [
+        f"CREATE TRIGGER {new} AFTER INSERT ON items FOR EACH ROW WHEN (NEW.spider = {spider}) {run}",
+        f"CREATE TRIGGER {changed} AFTER UPDATE ON items FOR EACH ROW WHEN (NEW.spider = {spider} AND"
+        " (NEW.version <> OLD.version OR NEW.url <> OLD.url OR NEW.gone_at IS DISTINCT FROM OLD.gone_at))"
+        f" {run}",
+        f"CREATE TRIGGER {deleted} AFTER DELETE ON items FOR EACH ROW WHEN (OLD.spider = {spider}) {run}",
+    ]
+
+
+def trigger_names(view: ItemView) -> tuple[str, str, str]:
+    """The names of the triggers by which the table follows `items`."""
+    digest = _digest(view.name)
+    return f"view_{digest}_new", f"view_{digest}_changed", f"view_{digest}_deleted"
+
+
+def function_name(view: ItemView) -> str:
+    """The name of the function that these triggers call."""
+    return f"view_{_digest(view.name)}"
+
+
+def grant_statement(view: ItemView, privilege: str, role: str | None) -> str:
+    """Grants what was granted on the former view of this name; no role: to everybody."""
+    if privilege not in _GRANTED:
+        raise ValueError(privilege)
+    return f"GRANT {privilege} ON {identifier(view.name)} TO {'PUBLIC' if role is None else identifier(role)}"
+
+
+def _upsert(view: ItemView, *, source: str) -> str:
+    names = [identifier(name) for name in (*own_columns(is_table=True), *(c.name for c in view.columns), MISFIT)]
+    changes = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
+    return (
+        f"INSERT INTO {identifier(view.name)} ({', '.join(names)}) {selected(view, source=source)}"
+        f' ON CONFLICT ("_key") DO UPDATE SET {changes}'
+    )
+
+
+def _value(column: ViewColumn) -> str:
+    return f"item.data -> {literal(column.field)}"
+
+
+def _misfits(view: ItemView) -> str:
+    pieces = []
+    for column in view.columns:
+        name = literal("," + json.dumps(column.name, ensure_ascii=False))
+        is_given = f"jsonb_typeof({_value(column)}) <> 'null'"
+        pieces.append(f"CASE WHEN {is_given} AND typed.{identifier(column.name)} IS NULL THEN {name} ELSE '' END")
+    return f"nullif('[' || substr({' || '.join(pieces)}, 2) || ']', '[]')"
+
+
+def _digest(*names: str) -> str:
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]
+
 
 ITEMS_PER_STEP = 1000
 COMBINATIONS = 10_000
@@ -96,7 +266,7 @@ class PostgresViews:
                 if view.filled:
                     return
                 start = await connection.fetchval("SELECT position FROM item_views WHERE name = $1", name)
-                ((brought, last),) = await connection.fetch(view_sql.fill_statement(view), start, ITEMS_PER_STEP)
+                ((brought, last),) = await connection.fetch(fill_statement(view), start, ITEMS_PER_STEP)
                 position = last if brought == ITEMS_PER_STEP else None
                 await connection.execute("UPDATE item_views SET position = $2 WHERE name = $1", name, position)
             yield brought
@@ -106,7 +276,7 @@ class PostgresViews:
         async with self._link.transaction(reads=True, seconds=MAKE_SECONDS) as connection:
             if await _find(connection, name) is None:
                 raise no_such_view(name)
-            query = f'SELECT "_misfit", count(*) FROM {view_sql.identifier(name)} GROUP BY 1 ORDER BY 2 DESC LIMIT $1'  # noqa: S608 -- quoted
+            query = f'SELECT "_misfit", count(*) FROM {identifier(name)} GROUP BY 1 ORDER BY 2 DESC LIMIT $1'  # noqa: S608 -- quoted
             return counted([(row[0], row[1]) for row in await connection.fetch(query, COMBINATIONS)])
 
     async def drop(self, name: str) -> bool:
@@ -118,7 +288,7 @@ class PostgresViews:
             if view.is_table:
                 await _let_go(connection, view)
             kind = "TABLE" if view.is_table else "VIEW"
-            await connection.execute(f"DROP {kind} IF EXISTS {view_sql.identifier(name)}")
+            await connection.execute(f"DROP {kind} IF EXISTS {identifier(name)}")
             await connection.execute("DELETE FROM item_views WHERE name = $1", name)
         return True
 
@@ -159,50 +329,50 @@ async def _find(connection: Connection, name: str) -> ItemView | None:
 
 async def _create(connection: Connection, view: ItemView) -> None:
     if not view.is_table:
-        await connection.execute(view_sql.view_statement(view))
+        await connection.execute(view_statement(view))
         return
     await connection.execute(_WITHOUT_WRITERS)
-    await connection.execute(view_sql.table_statement(view))
+    await connection.execute(table_statement(view))
     for column in view.columns:
         if column.indexed:
-            await connection.execute(view_sql.index_statement(view, column))
+            await connection.execute(index_statement(view, column))
     await connection.execute(_PATH)
-    for statement in (view_sql.function_statement(view), *view_sql.trigger_statements(view)):
+    for statement in (function_statement(view), *trigger_statements(view)):
         await connection.execute(statement)
 
 
 async def _change(connection: Connection, view: ItemView, former: ItemView) -> None:
     """A table keeps its rows: new and changed columns are empty until it is filled again."""
-    name = view_sql.identifier(view.name)
+    name = identifier(view.name)
     if not view.is_table:
         # Replaced, a view could only get more columns at its end, and ours are there.
         grants = await connection.fetch(_GRANTS, view.name)
         await connection.execute(f"DROP VIEW {name}")
-        await connection.execute(view_sql.view_statement(view))
+        await connection.execute(view_statement(view))
         for privilege, role in grants:
-            await connection.execute(view_sql.grant_statement(view, privilege, role))
+            await connection.execute(grant_statement(view, privilege, role))
         return
     await connection.execute(_WITHOUT_WRITERS)
     for column in former.columns:
         if column not in view.columns:
-            await connection.execute(f"DROP INDEX IF EXISTS {view_sql.index_name(former, column)}")
+            await connection.execute(f"DROP INDEX IF EXISTS {index_name(former, column)}")
     there = {(column.name, column.field, column.kind) for column in former.columns}
     wanted = {(column.name, column.field, column.kind) for column in view.columns}
     for column in former.columns:
         if (column.name, column.field, column.kind) not in wanted:
-            await connection.execute(f"ALTER TABLE {name} DROP COLUMN {view_sql.identifier(column.name)}")
+            await connection.execute(f"ALTER TABLE {name} DROP COLUMN {identifier(column.name)}")
     for column in view.columns:
         if (column.name, column.field, column.kind) not in there:
-            await connection.execute(f"ALTER TABLE {name} ADD COLUMN {view_sql.column_definition(column)}")
+            await connection.execute(f"ALTER TABLE {name} ADD COLUMN {column_definition(column)}")
         if column.indexed and column not in former.columns:
-            await connection.execute(view_sql.index_statement(view, column))
+            await connection.execute(index_statement(view, column))
     # The triggers stay as they are: to drop one would also keep readers of items out.
     await connection.execute(_PATH)
-    await connection.execute(view_sql.function_statement(view))
+    await connection.execute(function_statement(view))
 
 
 async def _let_go(connection: Connection, view: ItemView) -> None:
     await connection.execute(_ALONE)
-    for name in view_sql.trigger_names(view):
+    for name in trigger_names(view):
         await connection.execute(f"DROP TRIGGER IF EXISTS {name} ON items")
-    await connection.execute(f"DROP FUNCTION IF EXISTS {view_sql.function_name(view)}()")
+    await connection.execute(f"DROP FUNCTION IF EXISTS {function_name(view)}()")

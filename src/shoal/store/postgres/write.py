@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from shoal.store.base import FetchRow, ItemRow, ItemRule
-from shoal.store.checks import why_unstorable
 from shoal.store.postgres.connection import Connection
+from shoal.store.rules import why_unstorable
 
 ITEMS_PER_STATEMENT = 128
 LINES_PER_STATEMENT = 2000

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from shoal.sqlite_file import transaction
-from shoal.store.outgoing import READ_BYTES, Change, Outgoing, SinkPlace, SinkState
+from shoal.store.base import READ_BYTES, Change, Outgoing, SinkPlace, SinkState
 
 ROWS_PER_STEP = 1000
 

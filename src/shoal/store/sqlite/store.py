@@ -22,9 +22,8 @@ from shoal.store.base import (
     QueryAnswer,
     StoredItem,
 )
-from shoal.store.checks import mended, storable, storable_keys, storable_looks
-from shoal.store.differing import check_moments
-from shoal.store.sqlite import differences, presence, read, write
+from shoal.store.rules import check_moments, mended, storable, storable_keys, storable_looks
+from shoal.store.sqlite import presence, read, write
 from shoal.store.sqlite.log_weeks import LOG_TABLES, LOOKED_AT_PER_STEP, SqliteLogWeeks
 from shoal.store.sqlite.outbox import SqliteOutbox
 from shoal.store.sqlite.views import SqliteViews
@@ -110,7 +109,7 @@ class SqliteStore:
         last_id, is_over = 0, False
         while not is_over:
             found, last_id = await self._run(
-                differences.step, self._connection, spider, since=since, until=until, last_id=last_id
+                presence.step, self._connection, spider, since=since, until=until, last_id=last_id
             )
             for one in found:
                 yield one

@@ -1,17 +1,25 @@
-"""Views and tables of items in SQLite. A table follows `item` by triggers: in the transaction of each write."""
+"""The statements of views and tables of items in SQLite. Pure functions; every name and text is quoted here.
+
+Views and tables of items in SQLite. A table follows `item` by triggers: in the transaction of each write.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from shoal.errors import UsageError
 from shoal.sqlite_file import FileConnection, transaction
 from shoal.store.item_views import (
+    MISFIT,
     ItemView,
+    Kind,
     ViewColumn,
     ViewCount,
     check_former,
@@ -20,8 +28,198 @@ from shoal.store.item_views import (
     in_former_order,
     name_is_taken,
     no_such_view,
+    own_columns,
 )
-from shoal.store.sqlite import view_sql
+
+_OWN: Final = {
+    "_key": ("item.key", "TEXT PRIMARY KEY"),
+    "_url": ("item.url", "TEXT NOT NULL"),
+    "_crawl": ("item.crawl", "TEXT NOT NULL"),
+    "_first_seen": ("item.first_seen", "REAL NOT NULL"),
+    "_last_seen": ("item.last_seen", "REAL NOT NULL"),
+    "_changed_at": ("coalesce(item.changed_at, item.first_seen)", "REAL NOT NULL"),
+    "_version": ("item.version", "INTEGER NOT NULL"),
+    "_gone_at": ("item.gone_at", "REAL"),
+}
+_TYPES: Final[dict[Kind, str]] = {
+    "text": "TEXT",
+    "mixed": "TEXT",
+    "integer": "INTEGER",
+    "number": "REAL",
+    "decimal": "NUMERIC",
+    "boolean": "INTEGER",
+    "time": "TEXT",
+    "date": "TEXT",
+    "json": "TEXT",
+}
+# Other names may be spelled with escapes, which a path does not match in all versions of SQLite.
+_PLAIN: Final = re.compile(r"[ !#-\[\]-~]+")
+# Without a modifier SQLite takes the 30th of February for a day.
+_DAY: Final = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
+# Beyond it a number is infinite, which no column may hold.
+_FINITE: Final = "{} BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
+# The next two read a text in steps. Of its one row each step takes the maximum: a step that is an aggregate SQLite
+# takes once, others it would write out wherever their columns are used, and extract the value a hundred times.
+# A decimal as Python writes it, also as 1E-7.
+_DECIMAL: Final = f"""(SELECT CAST(text AS NUMERIC) FROM (
+        SELECT max(text) AS text, max(iif(e, substr(text, 1, e - 1), text)) AS digits,
+            max(iif(e, ltrim(substr(text, e + 1, 1), '+-') || substr(text, e + 2), '0')) AS power
+        FROM (SELECT max(text) AS text, max(instr(lower(text), 'e')) AS e FROM (SELECT {{v}} AS text)))
+    WHERE length(text) <= 1000 AND ltrim(substr(digits, 1, 1), '+-') || substr(digits, 2) GLOB '[0-9]*'
+        AND substr(digits, 2) NOT GLOB '*[^0-9.]*' AND digits NOT GLOB '*.*.*'
+        AND (power GLOB '[0-9]' OR power GLOB '[0-9][0-9]') AND {_FINITE.format("CAST(text AS NUMERIC)")})"""  # noqa: S608 -- no value of a user
+# Read by its parts: SQLite itself takes 24:00 for a time, knows no offset without a colon, and rounds up to times that
+# there are not.
+_ZONE: Final = """CASE WHEN clock GLOB '*[0-9]Z' THEN 'Z' WHEN clock GLOB '*[0-9][+-][0-9][0-9]:[0-9][0-9]'
+    THEN substr(clock, -6) WHEN clock GLOB '*[0-9][+-][0-9][0-9][0-9][0-9]' THEN substr(clock, -5) ELSE '' END"""
+_TIME: Final = f"""(SELECT time FROM (
+        SELECT max(strftime('%Y-%m-%dT%H:%M:%fZ', day || iif(clock = '', '', 'T' || substr(clock, 1, 8))
+            || iif(length(clock) > 9, '.' || substr(clock, 10, 3), '') || substr(zone, 1, 3)
+            || iif(length(zone) > 1, ':' || substr(zone, -2), ''))) AS time
+        FROM (SELECT max(text) AS text, max(day) AS day, max(zone) AS zone,
+                  max(substr(clock, 1, length(clock) - length(zone))) AS clock
+              FROM (SELECT max(text) AS text, max(day) AS day, max(clock) AS clock, max({_ZONE}) AS zone
+                    FROM (SELECT max(text) AS text, max(substr(text, 1, 10)) AS day, max(substr(text, 12)) AS clock
+                          FROM (SELECT {{v}} AS text))))
+        WHERE day GLOB '{_DAY}' AND date(day, '+0 days') = day AND (length(text) = 10
+            OR substr(text, 11, 1) IN ('T', ' ') AND substr(clock, 1, 5) GLOB '[0-2][0-9]:[0-5][0-9]' AND clock < '24'
+                AND (length(clock) = 5 OR substr(clock, 6, 3) GLOB ':[0-5][0-9]' AND (length(clock) = 8
+                    OR substr(clock, 9) GLOB '[.,][0-9]*' AND substr(clock, 10) NOT GLOB '*[^0-9]*'))))
+    WHERE time >= '0001')"""  # noqa: S608 -- no value of a user
+# {v}: the value as SQLite has it; {t}: its type in JSON; {j}: it as JSON.
+_CONVERTED: Final[dict[Kind, str]] = {
+    "text": "CASE WHEN {t} = 'text' THEN {v} END",
+    "mixed": "CASE WHEN {t} = 'text' THEN {v} WHEN {t} <> 'null' THEN {j} END",
+    "integer": "CASE WHEN {t} = 'integer' AND typeof({v}) = 'integer' THEN {v}"
+    " WHEN {t} = 'real' AND {v} >= -9223372036854775808.0 AND {v} < 9223372036854775808.0"
+    " AND {v} = CAST({v} AS INTEGER)"
+    " THEN CAST({v} AS INTEGER) END",
+    "number": f"CASE WHEN {{t}} IN ('integer', 'real') AND {_FINITE.format('{v}')} THEN CAST({{v}} AS REAL) END",
+    "decimal": f"CASE WHEN {{t}} IN ('integer', 'real') THEN iif({_FINITE.format('{v}')}, {{v}}, NULL)"
+    f" WHEN {{t}} = 'text' THEN {_DECIMAL} END",
+    "boolean": "CASE WHEN {t} IN ('true', 'false') THEN {t} = 'true' END",
+    "time": f"CASE WHEN {{t}} = 'text' THEN {_TIME} END",
+    "date": f"CASE WHEN {{t}} = 'text' AND {{v}} GLOB '{_DAY}' AND {{v}} >= '0001'"
+    " AND date({v}, '+0 days') = {v} THEN {v} END",
+    "json": "CASE WHEN {t} <> 'null' THEN {j} END",
+}
+
+
+def identifier(name: str) -> str:
+    """A name in a statement."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text in a statement."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def selected(view: ItemView, *, where: str) -> str:
+    """The query that gives the rows of a view or a table from `item`."""
+    own = [f"{_OWN[name][0]} AS {identifier(name)}" for name in own_columns(is_table=view.is_table)]
+    fields = [f"{_converted(column)} AS {identifier(column.name)}" for column in view.columns]
+    columns = ", ".join([*own, *fields, f"{_misfits(view)} AS {identifier(MISFIT)}"])
+    return f"SELECT {columns} FROM item WHERE item.spider = {literal(view.spider)}{where}"  # noqa: S608 -- all quoted
+
+
+def view_statement(view: ItemView) -> str:
+    """The view."""
+    return f"CREATE VIEW {identifier(view.name)} AS {selected(view, where='')}"
+
+
+def table_statement(view: ItemView) -> str:
+    """The table, still empty."""
+    own = [f"{identifier(name)} {_OWN[name][1]}" for name in own_columns(is_table=True)]
+    fields = [column_definition(column) for column in view.columns]
+    return f"CREATE TABLE {identifier(view.name)} ({', '.join([*own, *fields, f'{identifier(MISFIT)} TEXT'])})"
+
+
+def column_definition(column: ViewColumn) -> str:
+    """A column with its type."""
+    return f"{identifier(column.name)} {_TYPES[column.kind]}"
+
+
+def index_name(view: ItemView, column: ViewColumn) -> str:
+    """The name of the index on a column."""
+    return f"index_{_digest(view.name, column.name)}"
+
+
+def index_statement(view: ItemView, column: ViewColumn) -> str:
+    """The index on a column."""
+    return f"CREATE INDEX {index_name(view, column)} ON {identifier(view.name)} ({identifier(column.name)})"
+
+
+def upsert(view: ItemView, *, where: str) -> str:
+    """Brings rows of `item` into the table."""
+    names = [identifier(name) for name in _table_columns(view)]
+    changes = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
+    return (
+        f"INSERT INTO {identifier(view.name)} ({', '.join(names)}) {selected(view, where=where)}"
+        f' ON CONFLICT ("_key") DO UPDATE SET {changes}'
+    )
+
+
+def trigger_names(view: ItemView) -> tuple[str, str, str]:
+    """The names of the triggers by which the table follows `item`."""
+    digest = _digest(view.name)
+    return f"view_{digest}_new", f"view_{digest}_changed", f"view_{digest}_deleted"
+
+
+def trigger_statements(view: ItemView) -> list[str]:
+    """The triggers by which the table follows `item`, in the transaction of each write."""
+    new, changed, deleted = trigger_names(view)
+    spider = literal(view.spider)
+    take = f"BEGIN {upsert(view, where=' AND item.id = NEW.id')}; END"
+    return [
+        f"CREATE TRIGGER {new} AFTER INSERT ON item WHEN NEW.spider = {spider} {take}",
+        f"CREATE TRIGGER {changed} AFTER UPDATE ON item WHEN NEW.spider = {spider} AND (NEW.version <> OLD.version"
+        f" OR NEW.url <> OLD.url OR NEW.gone_at IS NOT OLD.gone_at) {take}",
+        f"CREATE TRIGGER {deleted} AFTER DELETE ON item WHEN OLD.spider = {spider} BEGIN"  # noqa: S608 -- all quoted
+        f' DELETE FROM {identifier(view.name)} WHERE "_key" = OLD.key; END',
+    ]
+
+
+def _table_columns(view: ItemView) -> list[str]:
+    return [*own_columns(is_table=True), *(column.name for column in view.columns), MISFIT]
+
+
+def _converted(column: ViewColumn) -> str:
+    return _CONVERTED[column.kind].format(**_parts(column.field))
+
+
+def _misfits(view: ItemView) -> str:
+    pieces = []
+    for column in view.columns:
+        kind = _parts(column.field)["t"]
+        name = literal("," + json.dumps(column.name, ensure_ascii=False))
+        pieces.append(f"iif({kind} <> 'null' AND {_converted(column)} IS NULL, {name}, '')")
+    return f"nullif('[' || substr({' || '.join(pieces)}, 2) || ']', '[]')"
+
+
+def _parts(field: str) -> dict[str, str]:
+    if _PLAIN.fullmatch(field):
+        path = literal(f'$."{field}"')
+        return {
+            "v": f"json_extract(item.data, {path})",
+            "t": f"json_type(item.data, {path})",
+            "j": f"item.data -> {path}",
+        }
+    found = f"FROM json_each(item.data) AS field WHERE field.key = {literal(field)} LIMIT 1"
+    as_json = (
+        "CASE WHEN field.type IN ('true', 'false') THEN field.type WHEN field.type IN ('object', 'array')"
+        " THEN field.value ELSE json_quote(field.value) END"
+    )
+    return {
+        "v": f"(SELECT field.value {found})",
+        "t": f"(SELECT field.type {found})",
+        "j": f"(SELECT {as_json} {found})",
+    }
+
+
+def _digest(*names: str) -> str:
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]
+
 
 ITEMS_PER_STEP = 2000
 COMBINATIONS = 10_000
@@ -116,26 +314,26 @@ def _make(connection: sqlite3.Connection, view: ItemView) -> None:
 
 def _create(connection: sqlite3.Connection, view: ItemView) -> None:
     if not view.is_table:
-        connection.execute(view_sql.view_statement(view))
+        connection.execute(view_statement(view))
         return
-    connection.execute(view_sql.table_statement(view))
+    connection.execute(table_statement(view))
     _follow(connection, view)
     for column in view.columns:
         if column.indexed:
-            connection.execute(view_sql.index_statement(view, column))
+            connection.execute(index_statement(view, column))
 
 
 def _change(connection: sqlite3.Connection, view: ItemView, former: ItemView) -> None:
     """A table keeps its rows: new and changed columns are empty until it is filled again."""
-    name = view_sql.identifier(view.name)
+    name = identifier(view.name)
     if not view.is_table:
         connection.execute(f"DROP VIEW {name}")
-        connection.execute(view_sql.view_statement(view))
+        connection.execute(view_statement(view))
         return
     _let_go(connection, former)
     for column in former.columns:
         if column not in view.columns:
-            connection.execute(f"DROP INDEX IF EXISTS {view_sql.index_name(former, column)}")
+            connection.execute(f"DROP INDEX IF EXISTS {index_name(former, column)}")
     there = {(column.name, column.field, column.kind) for column in former.columns}
     wanted = {(column.name, column.field, column.kind) for column in view.columns}
     for column in former.columns:
@@ -143,14 +341,14 @@ def _change(connection: sqlite3.Connection, view: ItemView, former: ItemView) ->
             _drop_column(connection, view, column)
     for column in view.columns:
         if (column.name, column.field, column.kind) not in there:
-            connection.execute(f"ALTER TABLE {name} ADD COLUMN {view_sql.column_definition(column)}")
+            connection.execute(f"ALTER TABLE {name} ADD COLUMN {column_definition(column)}")
         if column.indexed and column not in former.columns:
-            connection.execute(view_sql.index_statement(view, column))
+            connection.execute(index_statement(view, column))
     _follow(connection, view)
 
 
 def _drop_column(connection: sqlite3.Connection, view: ItemView, column: ViewColumn) -> None:
-    table, name = view_sql.identifier(view.name), view_sql.identifier(column.name)
+    table, name = identifier(view.name), identifier(column.name)
     try:
         connection.execute(f"ALTER TABLE {table} DROP COLUMN {name}")
     except sqlite3.OperationalError as error:
@@ -158,12 +356,12 @@ def _drop_column(connection: sqlite3.Connection, view: ItemView, column: ViewCol
 
 
 def _follow(connection: sqlite3.Connection, view: ItemView) -> None:
-    for statement in view_sql.trigger_statements(view):
+    for statement in trigger_statements(view):
         connection.execute(statement)
 
 
 def _let_go(connection: sqlite3.Connection, view: ItemView) -> None:
-    for name in view_sql.trigger_names(view):
+    for name in trigger_names(view):
         connection.execute(f"DROP TRIGGER IF EXISTS {name}")
 
 
@@ -177,7 +375,7 @@ def _fill_some(connection: sqlite3.Connection, name: str) -> int | None:
         (start,) = connection.execute("SELECT position FROM item_view WHERE name = ?", (name,)).fetchone()
         (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM item").fetchone()
         end = start + ITEMS_PER_STEP
-        statement = view_sql.upsert(view, where=" AND item.id > ? AND item.id <= ?")
+        statement = upsert(view, where=" AND item.id > ? AND item.id <= ?")
         brought = connection.execute(statement, (start, end)).rowcount
         position = None if end >= last else end
         connection.execute("UPDATE item_view SET position = ? WHERE name = ?", (position, name))
@@ -187,9 +385,7 @@ def _fill_some(connection: sqlite3.Connection, name: str) -> int | None:
 def _count(connection: sqlite3.Connection, name: str) -> ViewCount:
     if _find(connection, name) is None:
         raise no_such_view(name)
-    query = (
-        f'SELECT "_misfit", count(*) FROM {view_sql.identifier(name)} GROUP BY 1 ORDER BY 2 DESC LIMIT {COMBINATIONS}'  # noqa: S608 -- quoted
-    )
+    query = f'SELECT "_misfit", count(*) FROM {identifier(name)} GROUP BY 1 ORDER BY 2 DESC LIMIT {COMBINATIONS}'  # noqa: S608 -- quoted
     return counted(connection.execute(query))
 
 
@@ -200,6 +396,6 @@ def _drop(connection: sqlite3.Connection, name: str) -> bool:
             return False
         if view.is_table:
             _let_go(connection, view)
-        connection.execute(f"DROP {'TABLE' if view.is_table else 'VIEW'} IF EXISTS {view_sql.identifier(name)}")
+        connection.execute(f"DROP {'TABLE' if view.is_table else 'VIEW'} IF EXISTS {identifier(name)}")
         connection.execute("DELETE FROM item_view WHERE name = ?", (name,))
     return True

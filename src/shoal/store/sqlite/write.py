@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.sqlite_file import insert_rows, parts, row_marks
 from shoal.store.base import FetchRow, ItemRow, ItemRule
-from shoal.store.folding import Folded, fingerprint, fingerprint_of, fold
+from shoal.store.rules import Folded, fingerprint, fingerprint_of, fold
 
 LARGE_BYTES = 64 * 1024
 

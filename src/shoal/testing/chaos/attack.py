@@ -17,19 +17,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from shoal.crawl import fleet_for, intake_of
+from shoal.crawl.beginning import begin
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import WORKER_LOST
+from shoal.insight.stats import Snapshot
 from shoal.model import Crawl
-from shoal.processes.beginning import begin
-from shoal.processes.coordinator import Coordinator
-from shoal.processes.fleet import Fleet
-from shoal.processes.outages import until_reachable
-from shoal.processes.stats import Snapshot
-from shoal.settings import FRONTIER_VARIABLE
-from shoal.spider import Spider
-from shoal.spider_file import load_spider
+from shoal.run import fleet_for, intake_of
+from shoal.run.coordinator import Coordinator
+from shoal.settings.table import FRONTIER_VARIABLE
+from shoal.spider.loading import load_spider
+from shoal.spider.spider import Spider
 from shoal.store.base import Store
 from shoal.testing.chaos.bad_pages import Harm, reasons_for
 from shoal.testing.chaos.diary import POLL_SECONDS, Diary, Say
@@ -55,7 +53,9 @@ from shoal.testing.chaos.survey import Survey, survey, together
 from shoal.testing.chaos.worker_deeds import WorkerDeeds
 from shoal.testing.sites.catalogue import LinkGraph
 from shoal.testing.sites.site_process import SiteProcess, site_process
-from shoal.urls import lane_of
+from shoal.urls.canonical import lane_of
+from shoal.worker.fleet import Fleet
+from shoal.worker.outages import until_reachable
 
 LATENCY_SECONDS = 0.05
 # No page done or dead for this long: the crawl will not end by itself.

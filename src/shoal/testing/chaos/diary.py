@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from shoal.processes.outages import until_reachable
 from shoal.testing.chaos.plan import Deed
+from shoal.worker.outages import until_reachable
 
 POLL_SECONDS = 0.05
 

@@ -10,14 +10,14 @@ import os
 import sys
 
 from shoal import Stdin
-from shoal.crawl import intake_of
-from shoal.processes.coordinator import Coordinator
-from shoal.processes.crawl_record import record_of
-from shoal.processes.opening import frontier_at
-from shoal.processes.outages import until_reachable
-from shoal.processes.stats import Snapshot
-from shoal.settings import FRONTIER_VARIABLE
-from shoal.spider_file import load_spider
+from shoal.crawl.opening import frontier_at
+from shoal.crawl.record import record_of
+from shoal.insight.stats import Snapshot
+from shoal.run import intake_of
+from shoal.run.coordinator import Coordinator
+from shoal.settings.table import FRONTIER_VARIABLE
+from shoal.spider.loading import load_spider
+from shoal.worker.outages import until_reachable
 
 
 async def feed(crawl_id: str) -> None:

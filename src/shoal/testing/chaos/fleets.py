@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from shoal.model import Crawl
-from shoal.processes.fleet import Fleet
+from shoal.worker.fleet import Fleet
 
 
 class Crew:

@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal.crawl.opening import frontier_at, store_at
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.processes.opening import frontier_at, store_at
 from shoal.store.base import Store
 from shoal.testing.chaos.diary import until
 from shoal.testing.chaos.piped_grounds import OWN_RABBITMQ, coordinator_at, own_rabbitmq

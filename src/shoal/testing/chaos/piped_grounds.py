@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from shoal.frontier.piped.messages import REQUESTS
 from shoal.pipes import open_pipe
-from shoal.settings import FRONTIER_VARIABLE, PIPE_VARIABLE
+from shoal.pipes.messages import REQUESTS
+from shoal.settings.table import FRONTIER_VARIABLE, PIPE_VARIABLE
 from shoal.testing.chaos.diary import until
 from shoal.testing.chaos.plan import Deed
 from shoal.testing.servers.line_relay import LineRelay, line_relay

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.processes.opening import Places
-from shoal.settings import Settings
+from shoal.crawl.opening import Places
+from shoal.settings.table import Settings
 from shoal.testing.chaos.bad_pages import BadPages, choose
 
 # The graph lives on several hosts, so that links cross lanes. Per host, for the whole fleet: fast enough for a run of

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
-from shoal.crawl import intake_of
+from shoal.crawl.sources import feed
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import Crawl
-from shoal.processes.outages import until_reachable
-from shoal.processes.sources import feed
-from shoal.spider import Request
+from shoal.run import intake_of
+from shoal.spider.spider import Request
 from shoal.testing.chaos.diary import unsaid
+from shoal.worker.outages import until_reachable
 
 RESERVE = "reserve"
 # A feeder that begins again takes one that is silent for three seconds for dead.

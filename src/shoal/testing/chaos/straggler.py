@@ -9,11 +9,11 @@ from functools import partial
 
 import msgspec
 
-from shoal.crawl import intake_of
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Done, Lease, LeaseBatch, Task, TaskState, TaskStatus
-from shoal.processes.outages import until_reachable
+from shoal.run import intake_of
 from shoal.testing.chaos.diary import POLL_SECONDS, unsaid, until
+from shoal.worker.outages import until_reachable
 
 STRAGGLER = "straggler"
 STRAGGLER_LEASES = 4

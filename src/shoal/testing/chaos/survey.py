@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from shoal.crawl import intake_of
-from shoal.error_text import several
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import outcome_of
 from shoal.model import Crawl, Progress, TaskState, TaskStatus
+from shoal.run import intake_of
 from shoal.store.base import FetchRow, ItemFilter, Store, StoredItem
+from shoal.text.errors import several
 
 COUNTED = tuple(state for state in TaskState if state is not TaskState.UNKNOWN)
 FEW = 5

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from shoal.frontier.base import Frontier
 from shoal.model import WorkerBeat
-from shoal.processes.outages import until_reachable
 from shoal.testing.chaos.diary import POLL_SECONDS, Diary, unsaid, until
 from shoal.testing.chaos.fleets import Team
 from shoal.testing.chaos.plan import FREEZE_SECONDS, Deed
+from shoal.worker.outages import until_reachable
 
 COME_BACK_SECONDS = 2.0
 

@@ -24,9 +24,9 @@ from shoal.frontier.rules.constants import (
     SUSPECT_LOSSES,
 )
 from shoal.frontier.rules.crawl_time import is_noted, ran_since, reckon, was_away
-from shoal.frontier.rules.dropped_keys import keys_dropped, not_finished
 from shoal.frontier.rules.exits import no_exit_reason
-from shoal.frontier.rules.priorities import effective_weight
+from shoal.frontier.rules.hosts import effective_weight
+from shoal.frontier.rules.keys import keys_dropped, not_finished
 from shoal.frontier.rules.tasks import (
     DROPPED,
     KNOWN_KEYS,

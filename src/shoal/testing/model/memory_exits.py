@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from shoal.frontier.rules.constants import BUSY_SECONDS, MAX_KEPT_SESSIONS, STRIKES
-from shoal.frontier.rules.exits import cost_of, rest_seconds
+from shoal.frontier.rules.exits import Offers, cost_of, offered_names, renewed, rest_seconds, usable_offers, with_offers
 from shoal.frontier.rules.hosts import in_time_of
-from shoal.frontier.rules.offers import Offers, offered_names, renewed, usable_offers, with_offers
 from shoal.model import VIA, ExitStatus, ExitUse, Pool
 
 

@@ -14,6 +14,7 @@ from functools import partial
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.frontier.clock import SteadyTimes
 from shoal.frontier.rules.constants import (
     BUSY_SECONDS,
     EPOCHS_PER_CRAWL,
@@ -22,12 +23,11 @@ from shoal.frontier.rules.constants import (
     WORKERS_KEPT,
     WORKERS_KEPT_SECONDS,
 )
-from shoal.frontier.rules.dropped_keys import DROPPED, no_keys_to_know
 from shoal.frontier.rules.duties import DutyCall
 from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.rules.hosts import Limits
+from shoal.frontier.rules.keys import DROPPED, no_keys_to_know
 from shoal.frontier.rules.tasks import TOO_MANY_KINDS, losses_of_requeued, outcome_of
-from shoal.frontier.steady import SteadyTimes
 from shoal.model import (
     DIRECT,
     HTTP,

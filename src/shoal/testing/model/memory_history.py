@@ -13,7 +13,7 @@ from shoal.frontier.rules.constants import (
     POINTS_KEPT_SECONDS,
 )
 from shoal.frontier.rules.duties import DutyCall, HeldDuty, Step, step_of
-from shoal.frontier.rules.thinning import thinned
+from shoal.frontier.rules.history import thinned
 from shoal.model import Duty, Point
 
 

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from shoal.frontier.rules.constants import HEEDED_SECONDS, LOOK_AGAIN_SECONDS, MAX_RECLAIMED
-from shoal.frontier.rules.held_lanes import held_by
 from shoal.frontier.rules.hosts import (
     Limits,
     OtherLane,
+    held_by,
     in_time_of,
     is_heeded,
     lane_in_state,

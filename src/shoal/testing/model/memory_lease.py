@@ -18,7 +18,7 @@ from shoal.frontier.rules.constants import (
     TOKENS_PER_MILLISECOND,
 )
 from shoal.frontier.rules.hosts import Limits, turn_owed, turns_left, wants
-from shoal.frontier.rules.limits import reached
+from shoal.frontier.rules.tasks import reached
 from shoal.model import DIRECT, STAGE, CrawlState, Lease, TaskState
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
 from shoal.testing.model.memory_exits import ModelUse

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from shoal.duties.alerts.config import AlertConfig, AlertRules, load_alerts
 from shoal.errors import SettingError
-from shoal.processes.alerts.alert_config import AlertConfig, AlertRules, load_alerts
-from shoal.setting_layers import file_layer
+from shoal.settings.layers import file_layer
 
 ENVIRON = {"HOOK": "https://hooks.example.com/hunter2", "MAIL_PASSWORD": "hunter2"}
 WHOLE = """

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from shoal.duties.alerts.config import AlertRules
+from shoal.duties.alerts.rules import Disk, Sight, disk_findings, findings_of, sink_findings
 from shoal.model import Budgets, Crawl, CrawlState, Point, Progress, WorkerBeat
-from shoal.processes.alerts.alert_config import AlertRules
-from shoal.processes.alerts.alert_rules import Disk, Sight, disk_findings, findings_of, sink_findings
-from shoal.processes.crew import Member, Presence
-from shoal.store.outgoing import SinkPlace, SinkState
+from shoal.store.base import SinkPlace, SinkState
+from shoal.worker.workers import Member, Presence
 
 NOW = 1_000_000.0
 MINUTE = 60.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.processes.alerts.alert_config import Target
-from shoal.processes.alerts.alert_rules import Finding
-from shoal.processes.alerts.alert_state import (
+from shoal.duties.alerts.config import Target
+from shoal.duties.alerts.rules import Finding
+from shoal.duties.alerts.state import (
     LONGEST_RETRY_SECONDS,
     MOST_ALERTS,
     PATIENCE_SECONDS,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.duties.alerts.watcher import WriteTimes, disks_of
 from shoal.model import Figures, WorkerBeat
-from shoal.processes.alerts.watchman import WriteTimes, disks_of
 
 
 def worker(writes: int, seconds: float, *, name: str = "w1") -> WorkerBeat:

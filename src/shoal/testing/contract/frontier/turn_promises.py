@@ -6,7 +6,7 @@ import pytest
 
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import HEEDED_SECONDS, LOOK_AGAIN_SECONDS, WANTS_SECONDS
-from shoal.frontier.rules.priorities import effective_weight
+from shoal.frontier.rules.hosts import effective_weight
 from shoal.model import (
     Done,
 )

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shoal.store.base import ItemRule, PageLook, Store
-from shoal.store.outgoing import READ_BYTES, Outgoing, SinkPlace
+from shoal.store.base import READ_BYTES, ItemRule, Outgoing, PageLook, SinkPlace, Store
 from shoal.testing.contract.store.rows import Reopen, item
 from shoal.testing.waiting import eventually
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from shoal.store.base import FetchRow, ItemRow, ItemRule, Store
-from shoal.store.checks import MAX_DATA_BYTES, why_unstorable
+from shoal.store.rules import MAX_DATA_BYTES, why_unstorable
 from shoal.testing.contract.store.rows import Reopen, content, contents, everything, fetch, item, kept, only
 
 FILL = ItemRule(merge="fill")

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.errors import StorageError
 from shoal.store.base import FetchRow, LogPart, Store
-from shoal.store.week_numbers import LINES_PER_PART, week_of, week_text
+from shoal.store.weeks import LINES_PER_PART, week_of, week_text
 from shoal.testing.contract.store.rows import Reopen, fetch
 
 A_DAY = 86_400.0

@@ -1,0 +1,300 @@
+"""`shoal chaos`: proves on this machine that crashes lose nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+from rich.live import Live
+from rich.text import Text
+
+from shoal.cli.display.numbers import count, duration
+from shoal.cli.display.screen import Screen
+from shoal.cli.options import checked_place, json_option
+from shoal.errors import ShoalError, UsageError
+from shoal.settings.table import EXITS_VARIABLE, PLACE_VARIABLES
+from shoal.text.near_names import did_you_mean
+
+if TYPE_CHECKING:
+    from shoal.testing.chaos.plan import Deed
+    from shoal.testing.chaos.report import Report
+
+ALL_DEEDS = "all"
+
+
+def _checked_pipe(context: click.Context, option: click.Parameter, url: str | None) -> str | None:
+    from shoal.testing.chaos.piped_grounds import OWN_RABBITMQ
+
+    if url and url != OWN_RABBITMQ:
+        from shoal.pipes import open_pipe
+
+        open_pipe(url)
+    return url
+
+
+@click.command(short_help="Kill workers while they work, and prove that nothing is lost.")
+@click.option(
+    "--frontier",
+    metavar="URL",
+    callback=checked_place,
+    help="Where the tasks are; just redis: a server of its own, which is attacked, too.  [default: a file of its own]",
+)
+@click.option(
+    "--store",
+    metavar="URL",
+    callback=checked_place,
+    help="Where items go; just postgres: a server of its own, which is attacked, too.  [default: a file of its own]",
+)
+@click.option(
+    "--pipe",
+    metavar="URL",
+    callback=_checked_pipe,
+    help="Workers behind a pipe; just amqp: a broker of its own, which is attacked, too.  [default: none]",
+)
+@click.option(
+    "--deeds",
+    metavar="NAMES",
+    default=ALL_DEEDS,
+    show_default=True,
+    help="What is done, separated by commas: kill, freeze, late, restart, stall, reset, clock, feed, deadly, hang,"
+    " backend, store-restart, broker, coordinator.",
+)
+@click.option(
+    "--kills", metavar="N", type=click.IntRange(0, 1000), default=10, show_default=True, help="Workers to kill."
+)
+@click.option(
+    "--workers", metavar="N", type=click.IntRange(2, 64), default=3, show_default=True, help="Worker processes."
+)
+@click.option(
+    "--crawls",
+    metavar="N",
+    type=click.IntRange(1, 8),
+    default=1,
+    show_default=True,
+    help="Crawls of the site at the same time, each of a spider and with workers of its own.",
+)
+@click.option(
+    "--pages", metavar="N", type=click.IntRange(100, 1_000_000), help="Pages of the site.  [default: 180 per kill]"
+)
+@click.option(
+    "--seed",
+    metavar="N",
+    type=click.IntRange(0),
+    help="Decides what is done when; the report names it.  [default: any]",
+)
+@click.option(
+    "--runs",
+    metavar="N",
+    type=click.IntRange(1, 10_000),
+    default=1,
+    show_default=True,
+    help="Runs in a row, each with the next seed; the first broken one is the last.",
+)
+@json_option
+def chaos(*, seed: int | None, runs: int, as_json: bool, deeds: str, **options: Any) -> int:
+    """Kill workers while they work, and prove that nothing is lost.
+
+    Crawls a site of its own, of which every page is known. Workers, a feeder and the servers that were started for the
+    run are killed, stopped and cut off; some pages kill each worker that handles them, or hang. Then every page is
+    looked up. Exit code 0 only if nothing was lost, nothing is stored twice, no page is a dead letter that need not
+    be, and the pace was kept by the site's own clock. It attacks no place that SHOAL_FRONTIER, SHOAL_STORE or
+    SHOAL_PIPE names: only those of its flags.
+
+    \b
+    Example: shoal chaos --kills 30 --workers 4
+    Example: shoal chaos --frontier redis --store postgres --runs 10
+             shoal chaos --crawls 2
+    """
+    from shoal.testing.chaos.report import total
+
+    # What is attacked is named on the command line: a fleet's own servers, which these variables name, never are.
+    for variable in (*PLACE_VARIABLES.values(), EXITS_VARIABLE):
+        os.environ.pop(variable, None)
+    screen = Screen()
+    chosen = _chosen(deeds)
+    first = random.randrange(10**6) if seed is None else seed  # noqa: S311 -- variety, not secrets
+    reports: list[Report] = []
+    for number in range(runs):
+        reports.append(_one_run(screen, seed=first + number, deeds=chosen, **options))
+        if runs > 1:
+            _say_run(reports[-1], screen, number=number + 1, runs=runs)
+        if as_json:
+            screen.json(reports[-1])
+        if not reports[-1].is_kept:
+            break
+    if not as_json:
+        _show(total(reports), screen, runs=len(reports))
+    return 0 if reports[-1].is_kept else 1
+
+
+def _chosen(text: str) -> tuple[Deed, ...]:
+    """The deeds that a list of names means."""
+    from shoal.testing.chaos.plan import CHOICE
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    known = {deed.value: deed for deed in CHOICE}
+    for name in names:
+        if name not in known and name != ALL_DEEDS:
+            hint = did_you_mean(name, known, otherwise=f"there are {', '.join(known)}")
+            raise UsageError(f"--deeds: there is no deed {name!r}; {hint}")
+    return CHOICE if ALL_DEEDS in names or not names else tuple(known[name] for name in names)
+
+
+def _one_run(screen: Screen, *, seed: int, **options: Any) -> Report:
+    """One run in a folder of its own, which is kept if a promise was broken."""
+    from shoal.cli.loop import run
+
+    folder = Path(tempfile.mkdtemp(prefix="shoal-chaos-"))
+    keep_folder = False
+    try:
+        report = run(_run(folder, screen, seed=seed, **options))
+        keep_folder = not report.is_kept
+    except ShoalError:
+        keep_folder = True
+        raise
+    finally:
+        if keep_folder:
+            screen.say(f"the crawl is kept in {folder}")
+            screen.say(f"the same again: {_again(seed, **options)}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    return report
+
+
+def _again(
+    seed: int,
+    *,
+    frontier: str | None,
+    store: str | None,
+    pipe: str | None,
+    deeds: tuple[Deed, ...],
+    **sizes: int | None,
+) -> str:
+    """The command that does the same at the same moments, as far as a machine can repeat that."""
+    from shoal.cli.display.next_commands import pasted
+    from shoal.testing.chaos.plan import CHOICE
+
+    words = [f"chaos --seed {seed}", *(f"--{name} {size}" for name, size in sizes.items() if size is not None)]
+    words += [f"--deeds {','.join(deeds)}"] if deeds != CHOICE else []
+    places = [(flag, url) for flag, url in (("--frontier", frontier), ("--store", store), ("--pipe", pipe)) if url]
+    return pasted([(" ".join(words), places)])
+
+
+async def _run(folder: Path, screen: Screen, *, deeds: tuple[Deed, ...], pages: int | None, **options: Any) -> Report:
+    from shoal.testing.chaos.attack import Audience, run_chaos
+    from shoal.testing.chaos.grounds import grounds
+    from shoal.testing.chaos.plan import Plan, pages_for, with_deeds
+
+    places = {name: options.pop(name) for name in ("frontier", "store", "pipe")}
+    async with grounds(folder, seed=options["seed"], deeds=deeds, **places) as here:
+        plan = Plan(
+            folder=folder,
+            frontier=here.frontier,
+            store=here.store,
+            pipe=here.pipe,
+            pages=pages or pages_for(options["kills"]),
+            left_out=tuple(why for deed, why in here.missing.items() if deed in deeds),
+            **options,
+        )
+        plan = with_deeds(plan, deeds, steerable=here.levers)
+        site = f"a site of {count(plan.pages)} pages at {plan.rate}/s per host"
+        crawls = "" if plan.crawls == 1 else f" for each of {plan.crawls} crawls"
+        screen.say(f"{plan.workers} workers{crawls} crawl {site}; seed {plan.seed}")
+        for line in plan.left_out:
+            screen.say(f"left out: {line}")
+        with Display.on(screen, pages=plan.tasks) as display:
+            return await run_chaos(plan, audience=Audience(show=display.show, say=screen.say), here=here)
+
+
+class Display:
+    """One live line on a terminal; in a pipe a line for every attack."""
+
+    def __init__(self, screen: Screen, live: Live | None, *, pages: int) -> None:
+        self._screen = screen
+        self._live = live
+        self._pages = count(pages)
+        self._doing = ""
+
+    @classmethod
+    @contextmanager
+    def on(cls, screen: Screen, *, pages: int) -> Iterator[Self]:
+        with screen.live() as live:
+            yield cls(screen, live, pages=pages)
+
+    def show(self, done: int, doing: str) -> None:
+        """The crawl at this moment."""
+        if self._live is not None:
+            self._live.update(Text().append(f"{count(done)} of {self._pages} done  ", style="dim").append(doing))
+        elif doing != self._doing:
+            self._screen.say(f"{count(done)} of {self._pages} done: {doing}")
+        self._doing = doing
+
+
+def _say_run(report: Report, screen: Screen, *, number: int, runs: int) -> None:
+    verdict = "kept" if report.is_kept else "broken"
+    screen.say(f"run {number} of {runs}, seed {report.seed}: {verdict} in {duration(report.seconds)}")
+
+
+def _show(report: Report, screen: Screen, *, runs: int) -> None:
+    rows = [*_found(report), *(row for row in _done(report) if row[1])]
+    width = max(len(count(number)) for _, number, _ in rows)
+    screen.pairs((name, f"{count(number).rjust(width)}  {text}") for name, number, text in rows)
+    for line in report.left_out:
+        screen.line(f"  left out: {line}")
+    screen.line()
+    times = f" {count(runs)} times" if runs > 1 else ""
+    if report.is_kept:
+        done = duration(report.seconds)
+        screen.line(f"kept{times} in {done}: nothing lost, nothing twice, the pace held", style="bold green")
+        return
+    which = f" in run {count(runs)}" if runs > 1 else ""
+    screen.line(f"broken{which} after {duration(report.seconds)}, with seed {report.seed}", style="bold red")
+    for line in [*report.lost_pages, *report.surprises]:
+        screen.line(f"  {line}")
+
+
+def _found(report: Report) -> list[tuple[str, int, str]]:
+    pace = f"at most {report.busiest_second} in a second, {report.allowed_second} allowed"
+    late = f"late results, refused; {report.late_settles} were late on purpose"
+    return [
+        ("attempted", report.attempted, _pages(report)),
+        ("acknowledged", report.acknowledged, "accepted by the frontier"),
+        ("ok", report.ok, "done, with their rows"),
+        ("dead", report.dead, "dead letters, as they had to be"),
+        ("lost", report.lost, "not done, or without their rows"),
+        ("duplicated", report.duplicated, "rows too many"),
+        ("recovered", report.recovered, "leases reclaimed from killed and stopped workers"),
+        ("charged", report.charged, "attempts used up beyond one per page"),
+        ("unexpected", report.unexpected, "other broken promises"),
+        ("stale settles", report.stale_settles_refused, late),
+        ("pace violations", report.pace_violations, f"by the site's own clock: {pace}"),
+    ]
+
+
+def _pages(report: Report) -> str:
+    return "pages of the site" if report.crawls == 1 else f"pages of the site, over {report.crawls} crawls"
+
+
+def _done(report: Report) -> list[tuple[str, int, str]]:
+    return [
+        ("kills", report.kills, "workers ended with SIGKILL"),
+        ("freezes", report.freezes, "workers stopped past their leases"),
+        ("deadly pages", report.deadly_pages, "kill their worker, half of them each time"),
+        ("hanging pages", report.hanging_pages, "hang in their handler, half of them each time"),
+        ("dead feeders", report.dead_feeders, "killed while they fed, and begun again"),
+        ("restarts", report.restarts, "of the queue server"),
+        ("stalls", report.stalls, "of the frontier, longer than a lease"),
+        ("resets", report.resets, "of all lines to the servers"),
+        ("clock steps", report.clock_steps, "of the frontier's clock, by an hour"),
+        ("broker restarts", report.brokers, "of the broker, as after a crash"),
+        ("coordinators", report.coordinators, "killed and started again"),
+        ("backends", report.backends, "of PostgreSQL ended"),
+        ("store restarts", report.store_restarts, "of PostgreSQL, as after a crash"),
+    ]

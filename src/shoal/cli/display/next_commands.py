@@ -1,0 +1,167 @@
+"""Commands that messages name: whole lines that work when they are pasted into a shell in the same folder."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from shoal.cli.main import shoal
+from shoal.cli.options import LIST_FLAGS
+from shoal.crawl.opening import Places
+from shoal.crawl.places import DEFAULT_FILE, default_store
+from shoal.crawl.record import record_of
+from shoal.model import Crawl
+from shoal.pipes import is_pipe
+from shoal.settings.table import ARCHIVE_VARIABLE, EXITS_VARIABLE, FRONTIER_VARIABLE, STORE_VARIABLE, Settings
+from shoal.text.secrets import masked
+
+# Spiders that come with shoal: their start is not in their file, so that no line made here could run them again.
+OWN_SPIDERS = "shoal."
+
+quote = shlex.quote
+
+
+def command(line: str, places: Places, *, by: str = "", environ: Mapping[str, str] = os.environ) -> str:
+    """A command on the same crawl, with the options for its places that it needs; `line` is as people type it, `by`
+    how they call shoal.
+
+    A place that the environment names is left out. A password is not shown: the line says what to write there."""
+    return commands([line], places, by=by, environ=environ)
+
+
+def commands(lines: Iterable[str], places: Places, *, by: str = "", environ: Mapping[str, str] = os.environ) -> str:
+    """Such commands on one line, each run if those before it went well."""
+    return pasted([_with_places(line, places, environ) for line in lines], by=by)
+
+
+def _with_places(line: str, places: Places, environ: Mapping[str, str]) -> tuple[str, list[tuple[str, str]]]:
+    """The line, and the options for places that it needs."""
+    flags = _flags(line)
+    named = _places(places, environ, knows_crawl="--frontier" in flags)
+    line += " --other-store" if places.other_store and "--other-store" in flags else ""
+    return line, [(flag, url) for flag, url in named if flag in flags]
+
+
+def pasted(lines: Iterable[tuple[str, Sequence[tuple[str, str]]]], *, by: str = "") -> str:
+    """Lines with options that name places, and the words before them that say which passwords are left out."""
+    whole, hidden = [], set()
+    for line, options in lines:
+        whole.append(" ".join([by or program(), line, *(f"{flag} {quote(masked(url))}" for flag, url in options)]))
+        hidden |= {url for _, url in options if masked(url) != url}
+    what = "password" if len(hidden) == 1 else "passwords"
+    return (f"with the {what} in place of ***: " if hidden else "") + " && ".join(whole)
+
+
+def run_again(crawl: Crawl, places: Places, **changes: Any) -> str:
+    """The command that resumes a crawl with these settings changed and all others as they are."""
+    record = record_of(crawl) if crawl.settings else None
+    if record is None or not record.spider or record.spider.startswith(OWN_SPIDERS):
+        asked = " ".join(f"--set {name}={quote(_written(value))}" for name, value in changes.items())
+        return f"the command that began it, with {asked}"
+    words = ["run", quote(record.spider), *_arguments(record.arguments), *_settings(record.settings, changes)]
+    return command(" ".join(words), places)
+
+
+def run_line(spider: str, flags: Mapping[str, Any], **options: Any) -> str:
+    """The command that runs a spider with the settings and options as they were given now, without `shoal`. What
+    discards a crawl is left out: the line resumes one."""
+    words = ["run", quote(spider)]
+    words += _arguments(options["arguments"])
+    words += [] if options["workers"] == 1 else [f"--workers {options['workers']}"]
+    words += [f"-o {quote(target)}" for target in options["output"]]
+    words += [f"--kinds {','.join(options['kinds'])}"] if options.get("kinds") else []
+    words += [f"--exits {quote(os.environ[EXITS_VARIABLE])}"] if os.environ.get(EXITS_VARIABLE) else []
+    words += [f"--skip-stored {quote(options['skip_stored'])}"] if options.get("skip_stored") else []
+    words += [f"--inbox {quote(options['inbox'])}"] if options.get("inbox") else []
+    switches = (("--strict", "strict"), ("--json", "as_json"), ("--stay", "stay"))
+    words += [flag for flag, name in switches if options.get(name)]
+    return " ".join([*words, *_options(flags)])
+
+
+def run_words(
+    spider: str, flags: Mapping[str, Any], *, arguments: Mapping[str, str], places: Iterable[tuple[str, str]]
+) -> list[str]:
+    """The words after `shoal` that run a spider with these settings, arguments and flags of places."""
+    lines = [*_arguments(arguments), *_options(flags)]
+    return ["run", spider, *(word for line in lines for word in shlex.split(line)), *chain.from_iterable(places)]
+
+
+def _arguments(arguments: Mapping[str, str]) -> list[str]:
+    return [f"-a {quote(f'{name}={text}')}" for name, text in arguments.items()]
+
+
+def begin_again(line: str, places: Places) -> str:
+    """What to do after the frontier lost a crawl; `line` is the command that ran it, without `shoal`."""
+    if not line:
+        return "begin again with the same command"
+    if "--skip-stored" in line:
+        return f"begin again: {command(line, places)}"
+    return (
+        f"begin again: {command(f'{line} --skip-stored REGEX', places)} (REGEX matches the URLs of pages that lead"
+        " nowhere else, those whose items the store has are not fetched; leave the option out to fetch all)"
+    )
+
+
+def program() -> str:
+    """How people call shoal here: by its name if the shell finds it, else as they have called it now."""
+    if shutil.which("shoal"):
+        return "shoal"
+    called = sys.argv[0]
+    return quote(called) if Path(called).name == "shoal" else f"{quote(sys.executable)} -m shoal"
+
+
+def _places(places: Places, environ: Mapping[str, str], *, knows_crawl: bool) -> Iterator[tuple[str, str]]:
+    """The flags that name these places, without those that a command would assume anyway. One that `knows_crawl` takes
+    the crawl's own store, as long as that needs no password."""
+    # What a worker behind a pipe names is done where the frontier is.
+    if not is_pipe(places.frontier) and places.frontier != (environ.get(FRONTIER_VARIABLE) or DEFAULT_FILE):
+        yield "--frontier", places.frontier
+    store, named = places.store or default_store(places.frontier), environ.get(STORE_VARIABLE)
+    is_assumed = knows_crawl and not named and not places.other_store and masked(store) == store
+    if not is_assumed and store != (named or default_store(places.frontier)):
+        yield "--store", store
+    if places.archive is not None and places.archive != environ.get(ARCHIVE_VARIABLE):
+        yield "--archive", places.archive
+
+
+def _flags(line: str) -> set[str]:
+    """The options that a command knows."""
+    found: click.Command = shoal
+    for word in shlex.split(line):
+        inner = found.get_command(click.Context(found), word) if isinstance(found, click.Group) else None
+        if inner is None:
+            break
+        found = inner
+    return {flag for option in found.params for flag in option.opts}
+
+
+def _settings(settings: Settings, changes: Mapping[str, Any]) -> Iterator[str]:
+    """Options that give these settings whatever the spider says: those that differ from the default, and changes."""
+    default = msgspec.structs.asdict(Settings())
+    differing = {name: value for name, value in msgspec.structs.asdict(settings).items() if value != default[name]}
+    return _options({**differing, **changes})
+
+
+def _options(values: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in values.items():
+        if name in LIST_FLAGS and not isinstance(value, str):
+            yield from (f"{LIST_FLAGS[name]} {quote(entry)}" for entry in value)
+        else:
+            yield f"--set {name}={quote(_written(value))}"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -1,0 +1,98 @@
+"""The sinks of a run: checked before it begins, fed while it runs, summed up at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from shoal.cli.display.next_commands import pasted
+from shoal.crawl.opening import Places
+from shoal.crawl.places import DEFAULT_FILE
+from shoal.errors import ServerUnreachable, UsageError
+from shoal.settings.table import STORE_VARIABLE
+from shoal.sinks import open_sink
+from shoal.sinks.pump import (
+    SinkEnd,
+    SinkPump,
+    begin_sinks,
+    forget_stdout,
+    outlets_of,
+    pumping,
+    sinks_given,
+    waiting_line,
+)
+from shoal.sinks.urls import STDOUT, SinkUrl
+from shoal.store.base import Outbox
+from shoal.worker.outages import WAITING, until_reachable
+
+Say = Callable[[str], None]
+
+
+class RunSinks:
+    """The sinks that a run was given, and those that its spider has from earlier runs."""
+
+    def __init__(self, given: Sequence[SinkUrl]) -> None:
+        self._given = given
+        self._pumps: list[SinkPump] = []
+
+    @classmethod
+    async def checked(cls, urls: Sequence[str], *, output: Sequence[str], as_json: bool, say: Say) -> RunSinks:
+        """The sinks of these URLs. Refuses those that cannot work; one that is away is no reason not to begin."""
+        if STDOUT in urls and (as_json or STDOUT in output):
+            raise UsageError("--sink - and -o - or --json would both write to standard output: give one of them a file")
+        given = sinks_given(urls)
+        for url in given:
+            sink = open_sink(url)
+            try:
+                await sink.check()
+            except ServerUnreachable as error:
+                say(f"{error}{WAITING}")
+            finally:
+                await sink.close()
+        return cls(given)
+
+    async def begin(self, spider: str, *, outbox: Outbox, say: Say) -> None:
+        """From now on changes wait for the sinks. Says which ones cannot be fed from here."""
+        await until_reachable(lambda: begin_sinks(outbox, spider, self._given), say=say)
+        found = await until_reachable(lambda: outlets_of(outbox, spider, self._given), say=say)
+        for line in found.closed:
+            say(line)
+        known = {url.shown for url in self._given}
+        if others := [outlet.shown for outlet in found.open if outlet.shown not in known]:
+            say(f"changes also go to {', '.join(others)}, as in earlier runs: `shoal sink remove` ends that")
+        self._pumps = [SinkPump(outlet, outbox=outbox, say=say) for outlet in found.open]
+
+    def feeding(self, *, stop: asyncio.Event, grace_seconds: float) -> AbstractAsyncContextManager[None]:
+        """The sinks are fed meanwhile, and with what still waits at the end."""
+        return pumping(self._pumps, stop=stop, grace_seconds=grace_seconds)
+
+    async def ends(self, spider: str, *, outbox: Outbox, say: Say) -> list[SinkEnd]:
+        """What became of the sinks that this process fed. Standard output is forgotten with the run."""
+        if not self._pumps:
+            return []
+        states = {state.id: state for state in await until_reachable(lambda: outbox.sinks(spider), say=say)}
+        await until_reachable(lambda: forget_stdout(outbox, spider), say=say)
+        return [
+            SinkEnd(
+                sink=pump.outlet.shown,
+                sent=pump.sent,
+                waiting=states[pump.outlet.id].waiting,
+                trouble=states[pump.outlet.id].trouble,
+                is_ours=pump.has_duty,
+            )
+            for pump in self._pumps
+            if pump.outlet.id in states
+        ]
+
+
+def sink_faults(ends: Sequence[SinkEnd], places: Places) -> list[str]:
+    """Why a run is a failure though its crawl is none: sinks lack changes. What sends these."""
+    named = [] if places.store == (os.environ.get(STORE_VARIABLE) or DEFAULT_FILE) else [("--store", places.store)]
+    send = pasted([("sink send", named)])
+    return [
+        f"{waiting_line(end.waiting, end.sink, end.trouble)}; when it is back: {send}"
+        for end in ends
+        if end.waiting and end.is_ours
+    ]

@@ -1,0 +1,180 @@
+"""What a worker process does for spiders that are fed from outside: begins their crawls, and keeps them open.
+
+Whether a worker process has the code of the spider that its crawls work with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from shoal.cli.display.inboxes import fed_line
+from shoal.cli.display.lines import Say
+from shoal.cli.display.next_commands import command, quote
+from shoal.crawl.beginning import RunOf, begin_run, crawls_of, unfinished_crawl
+from shoal.crawl.code import SpiderCode, code_of, differences
+from shoal.crawl.feeder import Stayer, staying
+from shoal.crawl.inbox import Listener
+from shoal.crawl.inbox_readers import ReaderNotes
+from shoal.crawl.joining import places_of_new
+from shoal.crawl.opening import Places, SharedResults, waiting_for
+from shoal.crawl.record import code_known, is_unfinished
+from shoal.crawl.sources import has_start
+from shoal.errors import ServerUnreachable, StorageError, UsageError
+from shoal.frontier.base import Frontier
+from shoal.model import Crawl
+from shoal.pipes import is_pipe
+from shoal.run import settings_of
+from shoal.spider.loading import made
+from shoal.spider.spider import Spider
+from shoal.text.secrets import masked
+
+if TYPE_CHECKING:
+    from shoal.cli.process.worker_process import WorkerJob
+
+
+class WorkerCode:
+    """The code that a worker process has loaded. Every difference to that of a crawl is said once.
+
+    `is_told`: people said that other code is meant. A worker of a fleet is told as well: its coordinator set the
+    crawl's code, and a file that changes meanwhile is to stop no crawl."""
+
+    def __init__(self, reference: str, *, places: Places, is_told: bool, say: Say) -> None:
+        self.loaded = code_of(reference)
+        self._reference = reference
+        self._places = places
+        self._is_told = is_told
+        self._say = say
+        self._said: dict[str, str] = {}
+
+    def admits(self, crawl: Crawl, *, is_alone: bool) -> bool:
+        """Whether the process may begin to work on a crawl. One that is to work on nothing else (`is_alone`) is
+        refused, where other crawls would not suffer from it."""
+        begun = code_known(crawl)
+        names = differences(begun, self.loaded)
+        if not names:
+            return True
+        if self._is_told:
+            self._say_once(crawl, begun, f"{_differs(crawl, names)}; this worker works with its own")
+            return True
+        refusal = f"{_differs(crawl, names)}; {self._cure(begun)}"
+        if is_alone and self._said.get(crawl.id) != begun.digest:
+            raise UsageError(refusal)
+        self._say_once(crawl, begun, f"{refusal}; this worker leaves it alone")
+        return False
+
+    def notice(self, crawl: Crawl) -> None:
+        """Say so if a crawl that the process works on has other code by now."""
+        begun = code_known(crawl)
+        if names := differences(begun, self.loaded):
+            line = f"{_differs(crawl, names)}; this worker goes on with what it has loaded: a new start loads it anew"
+            self._say_once(crawl, begun, line)
+
+    def _cure(self, begun: SpiderCode) -> str:
+        if code_of(self._reference).digest == begun.digest:
+            return "they have changed since this worker loaded them: start it again"
+        run = command(f"run {quote(self._reference)}", self._places)
+        return (
+            f"bring this machine's files up to date, or, if they are the newer ones, `{run}` gives them to the crawl;"
+            " --other-code works with both"
+        )
+
+    def _say_once(self, crawl: Crawl, begun: SpiderCode, line: str) -> None:
+        if self._said.get(crawl.id) != begun.digest:
+            self._said[crawl.id] = begun.digest
+            self._say(line)
+
+
+def _differs(crawl: Crawl, names: str) -> str:
+    return f"{crawl.id} runs other code of its spider than this process: {names}"
+
+
+REFUSED_SECONDS: Final = 30.0  # after a crawl could not begin: meanwhile another process may begin it
+
+
+class WorkerInboxes:
+    """The inboxes of the spiders that a worker process serves. One that ends with its crawls (`burst`), or is behind a
+    pipe, leaves them to others."""
+
+    def __init__(
+        self,
+        job: WorkerJob,
+        *,
+        spiders: Mapping[str, type[Spider]],
+        code: SpiderCode,
+        frontier: Frontier,
+        results: SharedResults,
+        say: Callable[[str], None],
+    ) -> None:
+        self._job = job
+        self._spiders = spiders
+        self._code = code
+        self._frontier = frontier
+        self._results = results
+        self._say = say
+        self._stays = not job.burst and not is_pipe(job.places.frontier)
+        self._stayer = Stayer(frontier, say=say)
+        self._notes = ReaderNotes(frontier)
+        self._refused_until: dict[str, float] = {}
+
+    async def begin(self, crawls: Sequence[Crawl], listener: Listener) -> int:
+        """Begin a crawl for each spider that has none among these and for which URLs were pushed; gives how many. A
+        crawl of another file with a spider of the same name has its entries."""
+        if not self._stays or self._job.crawl_id is not None:
+            return 0
+        # So that `shoal status` can tell a slip in a name from one that is read.
+        with contextlib.suppress(ServerUnreachable, StorageError):
+            await self._notes.renew({name: self._job.places.inboxes.get(name, "") for name in self._spiders})
+        busy = {crawl.spider for crawl in crawls if is_unfinished(crawl.state)}
+        now = time.monotonic()
+        idle = [name for name in self._spiders if name not in busy and now >= self._refused_until.get(name, now)]
+        begun = 0
+        for name in await listener.spiders_waiting(idle):
+            try:
+                begun += await listener.begin_for(name, partial(self._begin, name)) is not None
+            except UsageError as error:
+                # The other crawls are not to suffer from this one.
+                self._refused_until[name] = now + REFUSED_SECONDS
+                self._say(f"URLs pushed for {name} wait in its inbox, no crawl can begin: {error}")
+        return begun
+
+    async def keep_open(self, crawls: Iterable[Crawl]) -> None:
+        """Keep those of these crawls open that wait for what is pushed, and no others."""
+        if self._stays:
+            await self._stayer.hold(staying(crawls))
+
+    async def keep_open_also(self, crawl: Crawl) -> None:
+        """The same for one more."""
+        if self._stays and staying([crawl]):
+            await self._stayer.hold_also(crawl.id)
+
+    async def leave(self) -> None:
+        """Let all of them end."""
+        await self._stayer.leave()
+
+    def or_for_urls(self) -> str:
+        """How to feed spiders that have no start of their own."""
+        fed = [name for name, kind in self._spiders.items() if not has_start(kind)]
+        if not fed or not self._stays or self._job.crawl_id is not None:
+            return ""
+        return f", or for URLs: {', '.join(fed_line(name, self._job.places) for name in fed)}"
+
+    async def _begin(self, name: str) -> Crawl:
+        """Begin a crawl of this spider that stays open for what is pushed, unless one has begun since the last look."""
+        kind, places = self._spiders[name], places_of_new(self._job.places)
+        spider, settings = made(kind), settings_of(kind, {}).values
+        reference = self._job.reference
+        if len(self._spiders) > 1:
+            reference = f"{reference}:{kind.__name__}"
+        crawls = await crawls_of(spider, frontier=self._frontier)
+        if (running := unfinished_crawl(crawls, reference=reference, places=places)) is not None:
+            return running
+        store = await self._results.store(places.store, wait=waiting_for(places.store, self._say))
+        # `anew`: one that was stopped is resumed by people.
+        run = RunOf(reference, places, store, code=self._code, stays=True, anew=True)
+        crawl, _ = await begin_run(self._frontier, spider, settings=settings, run=run)
+        self._say(f"beginning {crawl.id} in {masked(places.frontier)}: URLs were pushed for {name}")
+        return crawl

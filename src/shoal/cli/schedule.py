@@ -1,0 +1,244 @@
+"""`shoal schedule`: the schedules of a frontier, their runs, and orders to the coordinator that starts them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.cli.display.numbers import duration, moment
+from shoal.cli.display.screen import Screen
+from shoal.cli.options import json_option, place_options
+from shoal.cli.stores import has_frontier
+from shoal.settings.table import CONFIG_FILE
+
+if TYPE_CHECKING:
+    from shoal.crawl.opening import Places
+    from shoal.duties.schedules.config import Schedule
+    from shoal.duties.schedules.orders import Entry
+    from shoal.duties.schedules.views import Overview, ScheduleShown
+    from shoal.frontier.base import Frontier
+
+HOW = "write [[schedules]] into shoal.toml and start `shoal serve --spiders FOLDER`"
+ANSWER_SECONDS = 30.0
+LOOK_SECONDS = 0.2
+Act = Callable[["Frontier", "Overview"], Awaitable[Any]]
+
+
+@click.group(short_help="Runs that repeat themselves: list, run now, pause.")
+def schedule() -> None:
+    """Runs that repeat themselves: list, run now, pause.
+
+    \b
+    Example: shoal schedule list
+    """
+
+
+@schedule.command("list", short_help="Show the schedules, when each runs next, and how its last run ended.")
+@place_options(store=False, exists=False)
+@json_option
+def list_(*, places: Places, as_json: bool) -> None:
+    """Show the schedules, when each runs next, and how its last run ended. A mistake in shoal.toml is refused.
+
+    \b
+    Example: shoal schedule list --frontier redis://queue.internal/0
+    """
+    found = _act(places, None) if has_frontier(places) else _of_file()
+    screen = Screen()
+    if as_json:
+        screen.json(list(found.schedules.values()))
+        return
+    if not found.schedules:
+        screen.line(f"there are no schedules: {HOW}")
+        return
+    columns = ("schedule", "state", "when", "next, in its zone", "next, UTC", "last run")
+    rows = [
+        (one.name, one.state, when(one), one.next_local, one.next_utc.removesuffix("+00:00"), last_run(one))
+        for one in found.schedules.values()
+    ]
+    screen.table(columns, rows, whole=("schedule", "state"))
+    _say_nobody(found, screen)
+
+
+@schedule.command(short_help="Show the last runs of a schedule, newest first.")
+@click.argument("name")
+@place_options(store=False)
+@json_option
+def history(name: str, *, places: Places, as_json: bool) -> None:
+    """Show the last runs of a schedule, newest first: when each was due, its crawl, how it ended and why.
+
+    \b
+    Example: shoal schedule history books-daily
+    """
+    found = _act(places, None)
+    found.get(name)
+    runs = found.runs(name)
+    screen = Screen()
+    if as_json:
+        screen.json(runs)
+        return
+    if not runs:
+        screen.line(f"{name} has not run yet")
+        return
+    columns = ("due", "state", "crawl", "started", "took", "why")
+    screen.table(columns, [_row(entry) for entry in runs], whole=("due", "state"))
+
+
+@schedule.command(short_help="Run a schedule now, whenever it falls due next.")
+@click.argument("name")
+@place_options(store=False)
+@json_option
+def run(name: str, *, places: Places, as_json: bool) -> int:
+    """Run a schedule now, whenever it falls due next, and also while it is paused. Exits with 1 if it does not start.
+
+    \b
+    Example: shoal schedule run books-daily
+    """
+    entry: Entry = _act(places, lambda frontier, found: _run(frontier, found, name))
+    screen = Screen()
+    if as_json:
+        screen.json(entry)
+    else:
+        why = f": {entry.reason}" if entry.reason else ""
+        screen.line(f"{name}: {entry.crawl or 'its run'} is {entry.state}{why}")
+    return int(entry.state in ("failed", "skipped"))
+
+
+@schedule.command(short_help="Start no more runs of a schedule until it is resumed.")
+@click.argument("name")
+@place_options(store=False)
+@json_option
+def pause(name: str, *, places: Places, as_json: bool) -> None:
+    """Start no more runs of a schedule until it is resumed. A run that goes on is not touched.
+
+    \b
+    Example: shoal schedule pause books-daily
+    """
+    _set_paused(name, places, paused=True, as_json=as_json)
+
+
+@schedule.command(short_help="Let a paused schedule go on.")
+@click.argument("name")
+@place_options(store=False)
+@json_option
+def resume(name: str, *, places: Places, as_json: bool) -> None:
+    """Let a paused schedule go on, with the next run that falls due: those of the pause are not made up for.
+
+    \b
+    Example: shoal schedule resume books-daily
+    """
+    _set_paused(name, places, paused=False, as_json=as_json)
+
+
+def when(one: ScheduleShown) -> str:
+    """When a schedule runs, as it was written."""
+    return f"every {duration(one.every)}" if one.every else f"{one.cron} {one.timezone}"
+
+
+def last_run(one: ScheduleShown) -> str:
+    """How the last run ended, or that it goes on."""
+    entry = one.current or one.last
+    if entry is None:
+        return "none yet"
+    number = f" {entry.number} times" if entry.number > 1 else ""
+    parts = [f"{entry.state}{number}", entry.crawl, moment(entry.ended or entry.started or entry.due)]
+    return " ".join([*(part for part in parts if part), *([f"({entry.reason})"] if entry.reason else [])])
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    number = f" {entry.number} times" if entry.number > 1 else ""
+    started = moment(entry.started) if entry.started else ""
+    took = duration(max(0.0, entry.ended - entry.started)) if entry.started and entry.ended else ""
+    return moment(entry.due), f"{entry.state}{number}", entry.crawl, started, took, entry.reason
+
+
+def _set_paused(name: str, places: Places, *, paused: bool, as_json: bool) -> None:
+    from shoal.duties.schedules.orders import change_orders, with_pause
+
+    async def act(frontier: Frontier, found: Overview) -> Overview:
+        found.get(name)
+        await change_orders(frontier, lambda orders: with_pause(orders, name, paused=paused))
+        return found
+
+    found = _act(places, act)
+    screen = Screen()
+    if as_json:
+        screen.json({"schedule": name, "paused": paused})
+        return
+    screen.line(f"{name} is paused" if paused else f"{name} goes on")
+    _say_nobody(found, screen)
+
+
+def _say_nobody(found: Overview, screen: Screen) -> None:
+    from shoal.duties.schedules.views import NOBODY
+
+    if not found.is_run:
+        screen.say(f"{NOBODY}, none starts until there is one")
+
+
+def _filed() -> dict[str, Schedule]:
+    from importlib.util import find_spec
+
+    from shoal.duties.schedules.config import load_schedules
+    from shoal.errors import UsageError
+
+    if find_spec("cronsim") is None:
+        raise UsageError("schedules need what starts them: pip install 'shoal[serve]'")
+    return load_schedules(Path(CONFIG_FILE))
+
+
+def _of_file() -> Overview:
+    """The schedules of shoal.toml where there is no frontier yet."""
+    import time
+
+    filed = _filed()
+    from shoal.duties.schedules.orders import Notes, Orders
+    from shoal.duties.schedules.views import overview_of
+
+    return overview_of(filed, notes=Notes(), orders=Orders(), is_run=False, now=time.time())
+
+
+def _act(places: Places, act: Act | None) -> Any:
+    """What an act gives, done with the frontier and its schedules; without one, these."""
+    from shoal.cli.loop import run as run_loop
+
+    filed = _filed()
+
+    async def acting() -> Any:
+        import time
+
+        from shoal.crawl.opening import frontier_at
+        from shoal.duties.schedules.views import overview
+
+        async with frontier_at(places.frontier) as frontier:
+            found = await overview(frontier, filed, clock=time.time)
+            return found if act is None else await act(frontier, found)
+
+    return run_loop(acting())
+
+
+async def _run(frontier: Frontier, found: Overview, name: str) -> Entry:
+    """Ask for a run and wait until a coordinator has begun it, or says why not."""
+    import asyncio
+    import time
+    import uuid
+
+    from shoal.duties.schedules.orders import change_orders, with_run
+    from shoal.duties.schedules.views import NOBODY, overview
+    from shoal.errors import UsageError
+
+    found.get(name)
+    if not found.is_run:
+        raise UsageError(f"{name} cannot run now: {NOBODY}")
+    key = uuid.uuid4().hex[:8]
+    await change_orders(frontier, lambda orders: with_run(orders, name, at=time.time(), key=key))
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < deadline:
+        await asyncio.sleep(LOOK_SECONDS)
+        now = await overview(frontier, {}, clock=time.time)
+        mine = next((entry for entry in now.runs(name) if entry.run.endswith(f"-{key}")), None)
+        if mine is not None and mine.state != "starting":
+            return mine
+    raise UsageError(f"{name} was asked to run, and has not begun within {ANSWER_SECONDS:g} s: its history tells later")

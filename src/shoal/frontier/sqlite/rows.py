@@ -1,0 +1,421 @@
+"""The queues of a crawl's other kinds than http inside one transaction: how many tasks wait, and from when on.
+
+The moment in which a verb of the SQLite frontier runs.
+
+Rows of the SQLite frontier that are read once per transaction, changed in Python and written back.
+
+The rows of a lease call, read and written with one statement for many of them.
+
+Each step of a statement releases the interpreter lock, and beside a busy event loop waits up to 5 ms to get it back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from shoal.frontier.clock import SteadyTimes
+from shoal.frontier.rules.constants import MAX_KINDS, WANTS_SECONDS
+from shoal.frontier.rules.exits import NOT_PARKED, Parking
+from shoal.frontier.rules.lanes import Pace, bring_back, reserved_start, take_slot, update_pace
+from shoal.model import HTTP, STAGE, VIA, LaneUpdate, Lease
+from shoal.sqlite_file import STATEMENT_ROWS, filled_size, update_rows
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """The time of day, what this process reckons of the times of its crawls, and whether the verb may write. Each crawl
+    has a time of its own: see `rules/crawl_time.py`. `mended`: bad records were set aside a moment ago."""
+
+    wall: float
+    times: SteadyTimes
+    writes: bool
+    mended: bool = False
+
+
+# The states of a task, as its row has them.
+QUEUED, DELAYED, LEASED, DEAD, CANCELLED = range(5)
+COUNTS = ("queued", "delayed", "leased", "dead", "cancelled")  # the counter of each state, in the order of the states
+
+CRAWL_COLUMNS = (
+    "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost, cost,"
+    " finished, dedup_ttl, generation, turned, epoch,"
+    " last_seq, last_token, queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost,"
+    " clock_last, clock_shift, kinds, ran, limits, keys, apart, share, fastest"
+)
+LANE_COLUMNS = (
+    "id, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight, waiting, known, opener,"
+    " rules_until, rules_version, exits, exits_next"
+)
+LENDING_COLUMNS = f"{LANE_COLUMNS}, sharing, turn"  # of lanes that may lend: most verbs need less
+READY_AT = (2, 15)  # the indexes of next_start and exits_next among these columns
+SHARING = 16  # the index of sharing
+UNREAD = -2  # how a lane stands to those of other crawls was not read
+EXIT_COLUMNS = "strikes, struck_lane, parked_until, parkings, trial, holder, session, sessions"
+
+
+class CrawlRow(msgspec.Struct):
+    """A row of `crawl`."""
+
+    id: int
+    name: str
+    state: str
+    feeding: int
+    interval: float
+    cap: int
+    needs_rules: int
+    max_pages: int
+    max_per_lane: int
+    max_per_shape: int
+    max_cost: float
+    cost: float
+    finished: float | None
+    dedup_ttl: float
+    generation: int
+    generation_began: float
+    epoch: int
+    last_seq: int
+    last_token: int
+    queued: int
+    delayed: int
+    leased: int
+    done: int
+    dead: int
+    cancelled: int
+    duplicates: int
+    stale: int
+    retried: int
+    lost: int
+    clock_last: float
+    clock_shift: float
+    kinds: str
+    ran: float
+    limits: str
+    keys: int
+    apart: int
+    share: float
+    fastest: float
+
+    @property
+    def left(self) -> int:
+        return self.queued + self.delayed + self.leased
+
+    @property
+    def known(self) -> int:
+        return self.left + self.done + self.dead + self.cancelled
+
+
+class LaneRow(msgspec.Struct):
+    """A row of `lane`, and the changes it may go through."""
+
+    id: int
+    name: str
+    next_start: float
+    last_start: float
+    blocked_until: float
+    interval: float
+    base_interval: float
+    cap: int
+    in_flight: int
+    waiting: int
+    known: int
+    opener: int
+    rules_until: float
+    rules_version: int
+    exits: bytes
+    exits_next: float
+    sharing: int = UNREAD
+    turn: float = 0.0
+    wish: float = 0.0
+
+    @property
+    def has_pool(self) -> bool:
+        return VIA in self.name
+
+    @property
+    def wants_until(self) -> float:
+        """Until when it would take a start slot if it got one."""
+        return self.wish + WANTS_SECONDS if self.wish > 0 else 0.0
+
+    @property
+    def is_stage(self) -> bool:
+        return STAGE in self.name
+
+    @property
+    def ready_at(self) -> float:
+        """When the lane may start, as far as its pace and its exits go."""
+        return max(self.next_start, self.exits_next)
+
+    def start(self, at: float, *, now: float, interval: float | None = None) -> None:
+        """A request starts at this time; the next one may start an interval later: the lane's own, or the longest of
+        all crawls that is given."""
+        if interval is None:
+            interval = self.interval
+        self.last_start, self.next_start = take_slot(
+            at, next_start=self.next_start, interval=interval, blocked_until=self.blocked_until, now=now
+        )
+
+    def reserved_start(self, missed: float, *, now: float) -> float:
+        """When a request may start that takes a slot beside those that were lent."""
+        return reserved_start(
+            next_start=self.next_start,
+            last_start=self.last_start,
+            interval=self.interval,
+            blocked_until=self.blocked_until,
+            missed=missed,
+            now=now,
+        )
+
+    def wait(self, *, now: float) -> None:
+        """One task more waits. A lane that was empty queues up behind the lanes that waited longer."""
+        if self.waiting == 0:
+            self.queue_up(now=now)
+        self.waiting += 1
+
+    def queue_up(self, *, now: float) -> None:
+        """Wait behind the lanes that waited longer."""
+        self.next_start = max(self.next_start, now)
+
+    def close_opening(self, *, now: float) -> None:
+        """The lease that opened the lane has ended. Its request was a start."""
+        self.opener = 0
+        self.start(max(self.last_start, now), now=now)
+
+    def bring_back(self, *, now: float) -> None:
+        """Start no later than is possible."""
+        pace = bring_back(self.pace, in_flight=self.in_flight, now=now)
+        self.last_start, self.next_start = pace.last_start, pace.next_start
+
+    def apply(self, update: LaneUpdate, *, now: float) -> None:
+        """Change the pace, or rest. The ledger stores the update's rules and reasons."""
+        self.next_start, self.last_start, self.blocked_until, self.interval, self.base_interval, self.cap = update_pace(
+            self.pace, update, now=now
+        )
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(self.next_start, self.last_start, self.blocked_until, self.interval, self.base_interval, self.cap)
+
+
+class ExitRow(msgspec.Struct):
+    """A row of `exit`. Its first columns are the parking."""
+
+    parking: Parking = NOT_PARKED
+    holder: int = 0
+    session: bytes = b""
+    sessions: int = 0
+
+    @property
+    def session_version(self) -> int:
+        return self.sessions if self.session else 0
+
+
+TaskRow = tuple[int, int, int, int, int, bytes]
+LentRow = tuple[int, float, int, str]
+
+ON_THEIR_WAY = (
+    "SELECT json_group_array(json_array(task.id, task.lane)) FROM json_each(?)"
+    " CROSS JOIN task ON task.crawl = ? AND task.key = json_extract(json_each.value, '$[0]') AND task.state = 2"
+    " WHERE task.token = json_extract(json_each.value, '$[1]') AND typeof(task.lane) = 'integer'"
+)
+NEXT_TASKS = (
+    "SELECT lane, id, attempts, losses, free_retries, payload FROM task WHERE lane = ? AND kind = 0 AND state = 0"
+    " ORDER BY ord LIMIT ?"
+)
+_LAND = "UPDATE task SET token = -token WHERE id IN (SELECT value FROM json_each(?))"
+FREE = (
+    "UPDATE lane SET in_flight = in_flight - landed.column2 FROM (VALUES {rows}) AS landed"
+    " WHERE lane.id = landed.column1 AND typeof(lane.in_flight) = 'integer'"
+)
+LEND = (
+    "UPDATE task SET state = 2, at = lent.column2, token = lent.column3, attempts = attempts + 1, worker = ?,"
+    " exit = lent.column4 FROM (VALUES {rows}) AS lent WHERE task.id = lent.column1"
+)
+START = (
+    "UPDATE lane SET next_start = new.column2, last_start = new.column3, in_flight = new.column4,"
+    " waiting = new.column5, opener = new.column6, turn = new.column7, wish = new.column8"
+    " FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
+)
+
+WISH = "UPDATE lane SET turn = new.column2, wish = new.column3 FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
+
+
+def land(db: sqlite3.Connection, crawl: int, leases: Iterable[Lease]) -> list[int]:
+    """The requests of these leases were answered: their lanes have a request less in flight. Leases that are over, and
+    those that were named before, change nothing. Gives the lanes."""
+    listed = msgspec.json.encode([(lease.task.key, lease.token) for lease in leases]).decode()
+    (found,) = db.execute(ON_THEIR_WAY, (listed, crawl)).fetchone()
+    landed = dict(msgspec.json.decode(found, type=list[tuple[int, int]]))
+    if not landed:
+        return []
+    db.execute(_LAND, (msgspec.json.encode(list(landed)).decode(),))
+    lanes = Counter(landed.values())
+    if update_rows(db, FREE, list(lanes.items())) != len(lanes):
+        raise ValueError("a lane with requests on their way is missing or damaged")
+    return list(lanes)
+
+
+def next_tasks(db: sqlite3.Connection, wanted: Sequence[tuple[int, int]]) -> dict[int, list[TaskRow]]:
+    """By lane, its next tasks, for lanes and how many of each."""
+    found: dict[int, list[TaskRow]] = {}
+    for start in range(0, len(wanted), STATEMENT_ROWS):
+        part = wanted[start : start + STATEMENT_ROWS]
+        # Filled up with lanes of no tasks: so a few prepared statements serve every size.
+        size = filled_size(len(part))
+        values = (*chain.from_iterable(part), *(None, 0) * (size - len(part)))
+        for row in db.execute(tasks_select(size), values).fetchall():
+            found.setdefault(row[0], []).append(row)
+    return found
+
+
+def write_leases(db: sqlite3.Connection, worker: str, lent: Sequence[LentRow]) -> None:
+    """These tasks are leased by this worker: rows of a task's id, the end of the lease, its token and exit."""
+    update_rows(db, LEND, lent, worker)
+
+
+def write_lanes(db: sqlite3.Connection, lanes: Iterable[LaneRow]) -> None:
+    """Write what lending changes in a lane that goes out directly."""
+    rows = [
+        (
+            lane.id, lane.next_start, lane.last_start, lane.in_flight, lane.waiting, lane.opener, lane.turn,
+            lane.wish,
+        )
+        for lane in lanes
+    ]  # fmt: skip
+    update_rows(db, START, rows)
+
+
+def write_wishes(db: sqlite3.Connection, lanes: Iterable[LaneRow]) -> None:
+    """Write the turns and wishes of lanes that the ledger writes otherwise."""
+    update_rows(db, WISH, [(lane.id, lane.turn, lane.wish) for lane in lanes])
+
+
+@cache
+def tasks_select(lanes: int) -> str:
+    """NEXT_TASKS for so many lanes."""
+    return " UNION ALL ".join([f"SELECT * FROM ({NEXT_TASKS})"] * lanes)  # noqa: S608 -- constant
+
+
+HTTP_NUMBER = 0  # of http in the column `kind` of tasks; another kind's is its index in the crawl's list, from 1 on
+
+_SAVE = (
+    "INSERT INTO lane_kind (lane, kind, crawl, waiting) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT DO UPDATE SET waiting = excluded.waiting"
+)
+_DUE = (
+    "(SELECT iif(in_flight < cap AND opener = 0, max(next_start, exits_next), NULL) FROM lane"
+    " WHERE lane.id = lane_kind.lane)"
+)
+REFRESH = f"UPDATE lane_kind SET due = {_DUE} WHERE lane IN (SELECT value FROM json_each(?))"  # noqa: S608 -- constant
+REFRESH_ALL = f"UPDATE lane_kind SET due = {_DUE} WHERE crawl = ?"  # noqa: S608 -- constant
+_OF_KIND = "FROM lane_kind WHERE crawl = ? AND kind = ? AND waiting > 0 AND due IS NOT NULL"
+READY_OF_KIND = (
+    f"SELECT {LENDING_COLUMNS} FROM lane WHERE id IN"  # noqa: S608 -- constant
+    f" (SELECT lane {_OF_KIND} AND due <= ? ORDER BY due, lane LIMIT ?)"
+)
+FAR_OF_KIND = (
+    f"SELECT {LENDING_COLUMNS} FROM lane WHERE id IN"  # noqa: S608 -- constant
+    f" (SELECT lane {_OF_KIND} AND due > ? ORDER BY due DESC LIMIT ?)"
+)
+NEXT_OF_KIND = f"SELECT due {_OF_KIND} ORDER BY due LIMIT 1"
+NEXT_TASKS_OF_KIND = (
+    "SELECT ord, kind, lane, id, attempts, losses, free_retries, payload FROM task"
+    " WHERE lane = ? AND kind = ? AND state = 0 ORDER BY ord LIMIT ?"
+)
+
+
+class KindQueues:
+    """A crawl's other kinds, and the numbers of waiting tasks that this transaction reads or changes."""
+
+    def __init__(self, db: sqlite3.Connection, crawl: int, names: str) -> None:
+        self._db = db
+        self._crawl = crawl
+        self.names = names.split(",") if names else []
+        self._waiting: dict[int, dict[int, int]] = {}
+        self._changed: set[tuple[int, int]] = set()
+
+    def number(self, kind: str) -> int | None:
+        """The number of a kind; None: the crawl has no tasks of it."""
+        if kind == HTTP:
+            return HTTP_NUMBER
+        return self.names.index(kind) + 1 if kind in self.names else None
+
+    def numbers(self, kinds: Iterable[str]) -> list[int]:
+        """The numbers of those kinds that the crawl has."""
+        return [number for kind in kinds if (number := self.number(kind)) is not None]
+
+    def has_room_for(self, kind: str) -> bool:
+        """Whether the crawl has tasks of this kind, or may have them."""
+        return kind in self.names or len(self.names) + 1 < MAX_KINDS
+
+    def add(self, kind: str) -> int:
+        """The number of a kind, which the crawl has from now on."""
+        if kind not in self.names:
+            self.names.append(kind)
+            self._db.execute("UPDATE crawl SET kinds = ? WHERE id = ?", (",".join(self.names), self._crawl))
+        return self.names.index(kind) + 1
+
+    def change(self, lane: int, number: int, amount: int) -> None:
+        """So many tasks of this kind more wait in the lane."""
+        waiting = self._of(lane)
+        waiting[number] = waiting.get(number, 0) + amount
+        self._changed.add((lane, number))
+
+    def waiting(self, lane: int, numbers: Collection[int] | None = None) -> int:
+        """How many tasks wait in the lane, of these other kinds or of all of them."""
+        return sum(count for number, count in self._of(lane).items() if numbers is None or number in numbers)
+
+    def ready(self, numbers: Iterable[int], *, latest: float, limit: int) -> list[tuple[Any, ...]]:
+        """The rows of lanes that may lend tasks of these kinds by then."""
+        rows = {}
+        for number in numbers:
+            for row in self._db.execute(READY_OF_KIND, (self._crawl, number, latest, limit)):
+                rows[row[0]] = row
+        return list(rows.values())
+
+    def far_ahead(self, *, latest: float, limit: int) -> list[tuple[Any, ...]]:
+        """The rows of lanes whose tasks of other kinds are due after that time."""
+        found = []
+        for number in range(1, len(self.names) + 1):
+            found += self._db.execute(FAR_OF_KIND, (self._crawl, number, latest, limit)).fetchall()
+        return found
+
+    def next_due(self, numbers: Iterable[int]) -> float | None:
+        """When the next lane may lend a task of these kinds."""
+        rows = [self._db.execute(NEXT_OF_KIND, (self._crawl, number)).fetchone() for number in numbers]
+        return min([row[0] for row in rows if row], default=None)
+
+    def next_tasks(self, lane: int, numbers: Iterable[int], limit: int) -> list[tuple[int, TaskRow]]:
+        """The next tasks of these kinds, http among them or not, each behind the number of its kind."""
+        rows = []
+        for number in numbers:
+            rows += self._db.execute(NEXT_TASKS_OF_KIND, (lane, number, limit)).fetchall()
+        rows.sort(key=lambda row: row[0])
+        return [(row[1], row[2:]) for row in rows[:limit]]
+
+    def refresh(self, lanes: Sequence[int] | None = None) -> None:
+        """The pace of these lanes changed, or of all: their tasks of other kinds are due when they may start."""
+        if lanes is None:
+            self._db.execute(REFRESH_ALL, (self._crawl,))
+        else:
+            self._db.execute(REFRESH, (msgspec.json.encode(lanes).decode(),))
+
+    def flush(self, lanes: Collection[int]) -> None:
+        """Write what changed, and when the tasks of these lanes are due, whose rows were written."""
+        rows = [(lane, number, self._crawl, self._waiting[lane][number]) for lane, number in sorted(self._changed)]
+        self._db.executemany(_SAVE, rows)
+        self.refresh(sorted({*lanes, *(lane for lane, _ in self._changed)}))
+        self._waiting.clear()
+        self._changed.clear()
+
+    def _of(self, lane: int) -> dict[int, int]:
+        waiting = self._waiting.get(lane)
+        if waiting is None:
+            rows = self._db.execute("SELECT kind, waiting FROM lane_kind WHERE lane = ?", (lane,))
+            waiting = self._waiting[lane] = dict(rows.fetchall())
+        return waiting

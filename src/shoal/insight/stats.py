@@ -1,0 +1,318 @@
+"""The state of a running crawl for people: its rate, the time left, and what limits it.
+
+Which kinds of tasks a spider has, which of them workers do, and which nobody does. Pure.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from shoal.errors import UsageError
+from shoal.exits.figures import clock_time, money
+from shoal.exits.pools import plain_kind, region_of
+from shoal.model import BROWSER, HTTP, VIA, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
+from shoal.policy.limits import raised, reached_by
+from shoal.policy.politeness import allowed_interval
+from shoal.settings.table import Settings
+from shoal.spider.spider import Spider, handler_kinds
+from shoal.text.errors import several
+
+
+def kinds_of(spider: type[Spider], settings: Settings) -> tuple[str, ...]:
+    """The kinds that a spider names itself: that of its requests, and those of its handlers."""
+    own = BROWSER if settings.render else settings.kind
+    return tuple(dict.fromkeys([own, *handler_kinds(spider).values()]))
+
+
+def handled_elsewhere(spider: type[Spider], kinds: Iterable[str]) -> dict[str, str]:
+    """The handlers that workers of these kinds leave to others, and the kinds of those."""
+    return {name: kind for name, kind in handler_kinds(spider).items() if kind not in kinds}
+
+
+def check_stages(spider: type[Spider], settings: Settings, kinds: Collection[str], *, has_archive: bool) -> None:
+    """Refuse to work on a part of the stages of a spider without an archive: pages go from one to the other there."""
+    named = kinds_of(spider, settings)
+    if len(named) > 1 and not has_archive and kinds and not {*named} <= {*kinds}:
+        name, kind = next(iter(handler_kinds(spider).items()))
+        raise UsageError(
+            f"the handler {name} runs in workers of the kind {kind}, which get its pages from the archive:"
+            f" give --archive, or do all kinds here with --kinds {','.join(named)}"
+        )
+
+
+class KindShown(NamedTuple):
+    """A kind of a crawl's tasks: how many wait, and how many workers do them."""
+
+    kind: str
+    waiting: int
+    workers: int
+
+
+def kinds_shown(progress: Progress, workers: Iterable[WorkerBeat]) -> list[KindShown]:
+    """The kinds of a crawl that has several, in the order in which they came."""
+    return _shown(progress.kinds, list(workers))
+
+
+def unserved(progress: Progress, workers: Iterable[WorkerBeat]) -> list[KindShown]:
+    """The kinds of a running crawl whose tasks wait though no worker does them."""
+    if progress.state is not CrawlState.RUNNING:
+        return []
+    # Of a crawl with one kind, workers may do another one.
+    kinds = progress.kinds or {HTTP: progress.queued + progress.delayed}
+    return [one for one in _shown(kinds, list(workers)) if one.waiting and not one.workers]
+
+
+def _shown(kinds: Mapping[str, int], workers: Sequence[WorkerBeat]) -> list[KindShown]:
+    return [KindShown(kind, waiting, sum(kind in beat.kinds for beat in workers)) for kind, waiting in kinds.items()]
+
+
+def unserved_line(kinds: Sequence[KindShown], crawl: Crawl, workers: Iterable[WorkerBeat] = ()) -> str:
+    """Says that nobody does these kinds, and which command would. `workers` are those at work."""
+    spider = crawl.settings.get("spider") or "FILE"
+    if regional := [one for one in kinds if region_of(one.kind)]:
+        offered = dict.fromkeys(region_of(kind) for worker in workers for kind in worker.kinds if region_of(kind))
+        return _unoffered_line(regional, spider, offered=sorted(offered))
+    waiting = sum(one.waiting for one in kinds)
+    names = " and ".join(one.kind for one in kinds)
+    verb, which = ("waits", "that kind") if waiting == 1 else ("wait", "such tasks")
+    started = f"shoal worker {spider} --kinds {','.join(one.kind for one in kinds)}"
+    return f"{several(waiting, 'task')} of the kind {names} {verb}, and no worker does {which}: `{started}` does"
+
+
+def _unoffered_line(kinds: Sequence[KindShown], spider: str, *, offered: Sequence[str]) -> str:
+    """Says that nobody offers exits of these regions, or that those who do have no workers of the kind. `offered`: the
+    regions that there are."""
+    waiting = sum(one.waiting for one in kinds)
+    regions = " and ".join(dict.fromkeys(region_of(one.kind) for one in kinds))
+    others = ",".join(dict.fromkeys(plain_kind(one.kind) for one in kinds if plain_kind(one.kind) != HTTP))
+    started = f"shoal worker {spider} --exits FILE{f' --kinds {others}' if others else ''}"
+    verb = "waits" if waiting == 1 else "wait"
+    who = f"no worker of the kind {others.replace(',', ' or ')}" if others else "no worker"
+    is_there = any(region_of(one.kind) in offered for one in kinds)
+    only = f", only in {', '.join(offered)}" if offered and not is_there else ""
+    return (
+        f"{several(waiting, 'task')} {verb} for the region {regions}, and {who} offers an exit there{only}: `{started}`"
+        f" does, where FILE has an exit of that region"
+    )
+
+
+WINDOW_SECONDS = 60.0
+LAST_LANES = 3
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl at one moment. `rate` is tasks ended per second over the last minute at most.
+
+    `last_lanes` finish last at their pace, the slowest first."""
+
+    crawl: Crawl
+    progress: Progress
+    lanes: Sequence[LaneStatus] = ()
+    workers: Sequence[WorkerBeat] = ()
+    elapsed: float = 0.0
+    rate: float = 0.0
+    eta_seconds: float | None = None
+    last_lanes: Sequence[LaneStatus] = ()
+    bound: str = ""
+
+    @property
+    def slowest_lane(self) -> str:
+        """The lane that finishes last at its pace."""
+        return self.last_lanes[0].lane if self.last_lanes else ""
+
+
+def cpu_seconds_needed() -> float:
+    """How long this process has used the CPU or, where the system tells, its main thread has waited for its turn: on a
+    busy machine a process that needs a whole core gets less than one."""
+    try:
+        with open("/proc/self/schedstat", encoding="ascii") as file:
+            return time.process_time() + int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return time.process_time()
+
+
+class RecentRate:
+    """The rate at which a count grows: per second, over the last minute at most."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, int]] = deque()
+
+    def __bool__(self) -> bool:
+        """Whether anything was read yet."""
+        return bool(self._readings)
+
+    def read(self, now: float, count: int) -> float:
+        """Take in one reading."""
+        self._readings.append((now, count))
+        while len(self._readings) > 2 and now - self._readings[0][0] > WINDOW_SECONDS:
+            self._readings.popleft()
+        then, before = self._readings[0]
+        return (count - before) / (now - then) if now > then else 0.0
+
+
+class CpuLoad:
+    """The share of the time between two readings in which this process needed the CPU; 1.0 is one core."""
+
+    def __init__(
+        self, *, needed: Callable[[], float] = cpu_seconds_needed, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._needed = needed
+        self._clock = clock
+        self._last = (clock(), needed())
+
+    def read(self) -> float:
+        """Take in one reading."""
+        (then, before), (now, needed) = self._last, (self._clock(), self._needed())
+        self._last = (now, needed)
+        return (needed - before) / (now - then) if now > then else 0.0
+
+
+class Silence:
+    """How long no worker has given a sign of life, by this process's own clock."""
+
+    def __init__(self) -> None:
+        self._latest = 0.0
+        self._since: float | None = None
+
+    def read(self, workers: Sequence[WorkerBeat], *, now: float) -> float:
+        """Take in one reading."""
+        latest = max((worker.seen for worker in workers), default=0.0)
+        if latest != self._latest or self._since is None:
+            self._latest, self._since = latest, now
+        return now - self._since
+
+
+class Meter:
+    """Turns one reading after another into snapshots."""
+
+    def __init__(self) -> None:
+        self._rate = RecentRate()
+        self._began: float | None = None
+
+    def read(
+        self,
+        crawl: Crawl,
+        progress: Progress,
+        *,
+        lanes: Sequence[LaneStatus],
+        workers: Sequence[WorkerBeat],
+        now: float,
+        bound: str = "",
+    ) -> Snapshot:
+        """Take in one reading. `bound` is what limits the crawl (see `bound_of`)."""
+        began = self._began = now if self._began is None else self._began
+        is_first = not self._rate
+        rate = self._rate.read(now, progress.ended)
+        if is_first:
+            rate = sum((worker.pages_per_second for worker in workers), 0.0)
+        last = sorted((with_exits(lane, crawl) for lane in lanes), key=seconds_left, reverse=True)[:LAST_LANES]
+        polite = seconds_left(last[0]) if last else 0.0
+        # Tasks that no worker does wait for as long as that is so.
+        nobody_does_some = bool(workers) and bool(unserved(progress, workers))
+        return Snapshot(
+            crawl=crawl,
+            progress=progress,
+            lanes=lanes,
+            workers=workers,
+            elapsed=now - began,
+            rate=rate,
+            eta_seconds=None if nobody_does_some else eta(progress, rate, polite),
+            last_lanes=last,
+            bound=bound,
+        )
+
+
+def eta(progress: Progress, rate: float, polite_seconds: float) -> float | None:
+    """Seconds until all tasks known now are done: as the hosts' pace demands, or at this rate if that takes longer."""
+    if progress.left == 0:
+        return 0.0
+    if rate <= 0:
+        return polite_seconds or None
+    return max(polite_seconds, progress.left / rate)
+
+
+def exits_back(lane: LaneStatus) -> str:
+    """The time from which an exit of the lane may be used again; empty if one may be used now."""
+    if not lane.exits_rest or not lane.waiting or lane.starts_in <= 0:
+        return ""
+    return clock_time(time.time() + lane.starts_in)
+
+
+def cost_so_far(crawl: Crawl, progress: Progress) -> str:
+    """What the crawl's exits have cost, with the budget if there is one; empty when nothing costs anything."""
+    budget = crawl.budgets.cost
+    if not budget:
+        return f"cost {money(progress.cost)}" if progress.cost else ""
+    return f"cost {money(progress.cost)} of {money(budget)}"
+
+
+def spent_budget(crawl: Crawl, progress: Progress) -> str:
+    """Why the crawl is paused and what to do, if its budget is the reason; else empty."""
+    budget = crawl.budgets.cost
+    if progress.state is not CrawlState.PAUSED or not budget or progress.cost < budget:
+        return ""
+    return f"the budget of {money(budget)} is spent; run it again with --set budget={raised_budget(crawl):g}"
+
+
+def stopping_limit(crawl: Crawl, progress: Progress) -> str:
+    """Why the crawl would be stopped at once, and what to do; empty: it would go on."""
+    limit = reached_by(crawl, progress, now=time.time())
+    if limit is None:
+        return ""
+    changes = " ".join(f"--set {name}={value!r}" for name, value in raised(crawl, progress).items())
+    return f"{limit.why}; run it again{f' with {changes}' if changes else ''}"
+
+
+def raised_budget(crawl: Crawl) -> float:
+    """A budget that lets a crawl go on whose budget is spent."""
+    return 2 * crawl.budgets.cost
+
+
+def describe_interval(interval: float) -> str:
+    """A lane's interval as the rate people write: 4/s."""
+    if interval <= 0:
+        return "unlimited"
+    interval = allowed_interval(interval)
+    if interval <= 1:
+        return f"{1 / interval:.3g}/s"
+    if interval <= 60:
+        return f"{60 / interval:.3g}/m"
+    return f"{3600 / interval:.3g}/h"
+
+
+def pool_of(lane: LaneStatus, crawl: Crawl) -> Pool | None:
+    """The pool that the lane goes via; None: it goes out directly, or there is no such pool any more."""
+    _, via, name = lane.lane.partition(VIA)
+    return next((pool for pool in crawl.pools if via and pool.name == name), None)
+
+
+def with_others(lane: LaneStatus) -> LaneStatus:
+    """The lane with the interval that other crawls leave to it, if all of them have the same weight."""
+    if lane.held is None:
+        return lane
+    return msgspec.structs.replace(lane, interval=max(lane.interval, lane.held.interval) * (1 + lane.held.turns))
+
+
+def with_exits(lane: LaneStatus, crawl: Crawl) -> LaneStatus:
+    """The lane with the interval that its exits together, and other crawls, allow it at best."""
+    pool, lane = pool_of(lane, crawl), with_others(lane)
+    if pool is None or not pool.exits or pool.interval / len(pool.exits) <= lane.interval:
+        return lane
+    return msgspec.structs.replace(lane, interval=pool.interval / len(pool.exits))
+
+
+def may_start_in(lane: LaneStatus) -> float:
+    """Seconds until the lane may start a task. One whose healthy exits are all in use may when a request ends, long
+    before an exit that rests is back."""
+    is_in_use = lane.waits_for_exit and lane.in_flight > 0 and not lane.exits_rest and lane.rests_for <= 0
+    return 0.0 if is_in_use else lane.starts_in
+
+
+def seconds_left(lane: LaneStatus) -> float:
+    """How many seconds the tasks that wait in the lane take at its pace."""
+    return lane.waiting * lane.interval + may_start_in(lane) if lane.waiting else 0.0

@@ -1,0 +1,179 @@
+"""Everything that is measured of a crawl at one moment, and between two: for metrics and for advice."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from shoal.frontier.base import Frontier
+from shoal.model import FETCH_BUCKETS, Crawl, ExitStatus, Figures, LaneStatus, Progress, WorkerBeat
+from shoal.worker.workers import Member, Presence, crew_of
+
+LANES_READ = 1_000
+SHORTEST_SECONDS = 1.0
+EXITS_READ = 1_000
+# A worker that gets less than this part of the CPU time it needs waits for its turn.
+CROWDED = 0.85
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl as it was read at the time `at` of a monotonic clock. Of lanes and exits there are `LANES_READ` and
+    `EXITS_READ` at most, of workers the latest ones. `pushed` URLs wait in its inbox; `parts` are the shares of their
+    process that workers have for this crawl, by name, where a process works on several crawls."""
+
+    crawl: Crawl
+    progress: Progress
+    lanes: Sequence[LaneStatus] = ()
+    members: Sequence[Member] = ()
+    exits: Sequence[ExitStatus] = ()
+    at: float = 0.0
+    pushed: int = 0
+    parts: Mapping[str, float] = msgspec.field(default_factory=dict)
+
+    @property
+    def at_work(self) -> list[Member]:
+        return [member for member in self.members if member.presence is Presence.WORKING]
+
+    def resting(self, lane: str) -> set[str]:
+        """The exits that may not be used towards the lane now: quarantined there, or parked for every host."""
+        return {use.exit for use in self.exits if use.parked_for > 0 or (use.lane == lane and use.rests_for > 0)}
+
+
+async def surveyed(
+    crawl: Crawl, *, frontier: Frontier, pushed: int = 0, clock: Callable[[], float] = time.monotonic
+) -> Survey:
+    """Read the crawl."""
+    return Survey(
+        crawl=crawl,
+        progress=await frontier.progress(crawl.id),
+        lanes=await frontier.lanes(crawl.id, limit=LANES_READ),
+        members=await crew_of(crawl.id, frontier=frontier),
+        exits=await frontier.exits(crawl.id, limit=EXITS_READ) if crawl.pools else (),
+        at=clock(),
+        pushed=pushed,
+    )
+
+
+def summed(figures: Iterable[Figures]) -> Figures:
+    """The figures of several workers together."""
+    found = list(figures)
+    statuses: Counter[str] = Counter()
+    for one in found:
+        statuses.update(one.statuses)
+    numbers = {
+        name: sum(getattr(one, name) for one in found)
+        for name in Figures.__struct_fields__
+        if name not in ("statuses", "fetch_times")
+    }
+    return Figures(**numbers, statuses=dict(statuses), fetch_times=added(one.fetch_times for one in found))
+
+
+def added(groups: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """Counts by FETCH_BUCKETS, added up. A worker that has counted nothing yet may have no groups."""
+    totals = [0] * (len(FETCH_BUCKETS) + 1)
+    for group in groups:
+        for index, count in enumerate(group[: len(totals)]):
+            totals[index] += count
+    return tuple(totals)
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What a crawl did between two surveys.
+
+    `figures` are those of the workers' signs of life, which are up to a second older than the surveys: they cover
+    `worker_seconds`, added up over the workers, with so many `starts` of requests per second."""
+
+    seconds: float
+    worker_seconds: float
+    starts: float
+    pages: int
+    workers: int
+    figures: Figures
+    loads: tuple[float, ...]
+    cores: float
+    memory_bytes: int
+    slots: int = 0
+
+    @property
+    def rate(self) -> float:
+        return self.pages / self.seconds
+
+    @property
+    def fetch_seconds(self) -> float:
+        """How long a request takes, on average."""
+        return self.figures.fetch_seconds / self.figures.fetches if self.figures.fetches else 0.0
+
+    @property
+    def load(self) -> float:
+        return sum(self.loads) / len(self.loads) if self.loads else 0.0
+
+    @property
+    def slots_used(self) -> float:
+        """The share of the workers' slots that had a request on its way, on average."""
+        time = self.worker_seconds * self.slots / self.workers if self.workers else 0.0
+        return min(1.0, self.figures.fetch_seconds / time) if time else 0.0
+
+    @property
+    def core_got(self) -> float:
+        """The share of a core that a worker got, on average; `load` is what it needed."""
+        return self.figures.cpu_seconds / self.worker_seconds if self.worker_seconds else 0.0
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether workers wait for their turn on a core: others want it as well."""
+        return 0 < self.core_got < CROWDED * self.load
+
+
+def measured(before: Survey, now: Survey) -> Measured:
+    """What was done between two surveys, by the workers that are at work at the second."""
+    seconds = max(now.at - before.at, SHORTEST_SECONDS)
+    earlier = {member.beat.worker: member.beat for member in before.members}
+    beats = [member.beat for member in now.at_work]
+    parts = [_part(earlier.get(beat.worker), beat, seconds=seconds) for beat in beats]
+    ended = now.progress.ended - before.progress.ended
+    return Measured(
+        seconds=seconds,
+        worker_seconds=sum(covered for _, covered in parts),
+        starts=sum(figures.fetches / covered for figures, covered in parts if covered),
+        pages=max(0, ended),
+        workers=len(beats),
+        figures=summed(figures for figures, _ in parts),
+        loads=tuple(beat.load * now.parts.get(beat.worker, 1.0) for beat in beats),
+        cores=cores_of(beats),
+        memory_bytes=sum(beat.memory_bytes for beat in beats),
+        slots=sum(beat.slots for beat in beats),
+    )
+
+
+def _part(before: WorkerBeat | None, now: WorkerBeat, *, seconds: float) -> tuple[Figures, float]:
+    """What one worker did, and the seconds that its signs of life are apart: 0 if it gave none meanwhile."""
+    if before is None:
+        # It has joined since: all that it did was done in this time, or in the part of it since it began.
+        age = now.seen - now.started
+        return now.figures, age if SHORTEST_SECONDS <= age < seconds else seconds
+    apart = now.seen - before.seen
+    # The clock that signs of life are read by may have been set.
+    is_likely = 0 <= apart <= 2 * seconds + SHORTEST_SECONDS
+    return difference(before.figures, now.figures), apart if is_likely else seconds
+
+
+def difference(before: Figures, now: Figures) -> Figures:
+    """What was added since then."""
+    numbers = {
+        name: max(0, getattr(now, name) - getattr(before, name))
+        for name in Figures.__struct_fields__
+        if name not in ("statuses", "fetch_times")
+    }
+    return Figures(**numbers)
+
+
+def cores_of(beats: Sequence[WorkerBeat]) -> float:
+    """The cores of the machines that workers run on; those of a machine that does not tell: one per worker."""
+    machines: dict[str, float] = {}
+    for beat in beats:
+        untold = machines.get(beat.machine, 0.0) + 1.0
+        machines[beat.machine] = float(beat.cores) if beat.cores else untold
+    return sum(machines.values())

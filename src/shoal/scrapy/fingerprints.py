@@ -1,0 +1,114 @@
+"""The fingerprints that a crawl's keys are made of: the project's own, or those that scrapy-redis has made. A hash
+cannot be turned back, so a crawl that has taken over a filter goes on with the form that the filter was made with.
+
+Fingerprints of requests that were computed before. Most links of a page lead to where other links have led.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.utils.python import to_bytes, to_unicode
+from scrapy.utils.request import RequestFingerprinter
+from scrapy.utils.request import fingerprint as scrapy_fingerprint
+from w3lib.url import canonicalize_url
+
+from shoal.errors import ShoalError, UsageError
+
+Fingerprint = Callable[[Request], bytes]
+
+PROJECT = "project"
+NEWEST = "scrapy-redis-0.8"
+KEY_BYTES = 8
+
+
+def of_newer_scrapy_redis(request: Request) -> bytes:
+    """As scrapy-redis makes them from 0.8 on: without headers."""
+    fields = {
+        "method": to_unicode(request.method),
+        "url": canonicalize_url(request.url),
+        "body": request.body.hex(),
+    }
+    return _sha1(json.dumps(fields, sort_keys=True).encode())
+
+
+def of_older_scrapy_redis(request: Request) -> bytes:
+    """As scrapy-redis made them before 0.8, with a function of Scrapy that is gone."""
+    return _sha1(to_bytes(request.method) + to_bytes(canonicalize_url(request.url)) + request.body)
+
+
+# By the names that `shoal import` and the records of crawls have for them. Of a project the default form: its own
+# fingerprinter is known where the spider runs.
+FORMS: dict[str, Fingerprint] = {
+    NEWEST: of_newer_scrapy_redis,
+    "scrapy-redis-0.6": of_older_scrapy_redis,
+    PROJECT: scrapy_fingerprint,
+}
+
+
+def fingerprint_of_crawl(name: str, *, own: Fingerprint) -> Fingerprint:
+    """The form that a crawl's record names; `own` is the project's."""
+    check_form(name)
+    return own if name in ("", PROJECT) else FORMS[name]
+
+
+def check_form(name: str) -> None:
+    """Refuse the record of a newer shoal: with other keys, every page would be fetched again."""
+    if name and name not in FORMS:
+        raise UsageError(
+            f"the crawl makes its keys of fingerprints called {name!r}, which this shoal lacks: upgrade it"
+        )
+
+
+def key_of(fingerprint: bytes) -> int:
+    """The key that a fingerprint stands for."""
+    return int.from_bytes(fingerprint[:KEY_BYTES], "big", signed=True)
+
+
+def _sha1(text: bytes) -> bytes:
+    return hashlib.sha1(text, usedforsecurity=False).digest()
+
+
+URLS_REMEMBERED = 20_000  # twice as many at most, about 10 MB
+
+
+def fingerprint_of(crawler: Crawler) -> Fingerprint:
+    """The project's fingerprint of a request. Only that of Scrapy's own class is remembered: of another one it is not
+    known what it looks at."""
+    fingerprinter = crawler.request_fingerprinter
+    if fingerprinter is None:
+        raise ShoalError("the crawler has no fingerprinter: its settings were not applied")
+    if type(fingerprinter) is not RequestFingerprinter:
+        return fingerprinter.fingerprint
+    return RememberedFingerprints(fingerprinter.fingerprint)
+
+
+class RememberedFingerprints:
+    """Scrapy's own fingerprint, which is made of URL, method and body, unless `verbatim_url` is in the meta. Requests
+    that differ in nothing but their URL have it remembered; URLs that were not seen for long are forgotten."""
+
+    def __init__(self, fingerprint: Fingerprint, *, limit: int = URLS_REMEMBERED) -> None:
+        self._fingerprint = fingerprint
+        self._limit = limit
+        self._recent: dict[str, bytes] = {}
+        self._before: dict[str, bytes] = {}
+
+    def __call__(self, request: Request) -> bytes:
+        """The fingerprint of a request."""
+        if request.method != "GET" or request.body or "verbatim_url" in request.meta:
+            return self._fingerprint(request)
+        url = request.url
+        found = self._recent.get(url)
+        if found is None:
+            found = self._before.get(url) or self._fingerprint(request)
+            if len(self._recent) >= self._limit:
+                self._before, self._recent = self._recent, {}
+            self._recent[url] = found
+        return found
+
+    def __len__(self) -> int:
+        return len(self._recent) + len(self._before)

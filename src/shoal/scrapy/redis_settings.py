@@ -1,0 +1,94 @@
+"""The settings of scrapy-redis as shoal understands them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from scrapy import Spider
+from scrapy.settings import BaseSettings
+from scrapy.utils.misc import load_object
+
+from shoal.errors import UsageError
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+SCRAPY_REDIS = "scrapy_redis."
+UNUSED_DUPEFILTER = "DUPEFILTER_CLASS of scrapy_redis is not used: the frontier knows its requests by fingerprint"
+START_KEY = "%(name)s:start_urls"
+TIMEOUT_SECONDS = 10.0
+# Settings of the client that its own class takes, beside those of REDIS_PARAMS.
+_CLIENT = {"REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db"}
+_NOT_USED = {
+    "SCHEDULER_QUEUE_KEY": "the frontier has its own keys",
+    "SCHEDULER_DUPEFILTER_KEY": "the frontier has its own keys",
+    "SCHEDULER_SERIALIZER": "requests are stored as MessagePack",
+}
+
+
+def client_of(settings: BaseSettings, **options: Any) -> Redis:
+    """A client of the Redis that REDIS_URL, or REDIS_HOST and its companions, name."""
+    try:
+        import redis
+    except ImportError:
+        raise UsageError("start URLs in Redis need a package: pip install 'shoal[redis]'") from None
+    given = _parameters(settings)
+    kind = given.pop("redis_cls", redis.Redis)
+    kind = load_object(kind) if isinstance(kind, str) else kind
+    url = given.pop("url", None)
+    options = {"socket_timeout": TIMEOUT_SECONDS, "socket_connect_timeout": TIMEOUT_SECONDS, **given, **options}
+    client: Redis = kind.from_url(url, **options) if url else kind(**options)
+    return client
+
+
+def frontier_of(settings: BaseSettings) -> str:
+    """The frontier that the settings of scrapy-redis name; empty where they name none."""
+    given = _parameters(settings)
+    if "url" in given:
+        return str(given["url"])
+    if "host" not in given:
+        return ""
+    user, password = given.get("username") or "", given.get("password") or ""
+    secret = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
+    scheme = "rediss" if given.get("ssl") else "redis"
+    return f"{scheme}://{secret}{given['host']}:{given.get('port', 6379)}/{given.get('db', 0)}"
+
+
+def idle_seconds_of(settings: BaseSettings) -> float:
+    """After how long without work a spider with start URLs in Redis ends; 0: it waits for ever."""
+    return settings.getfloat("MAX_IDLE_TIME_BEFORE_CLOSE") or settings.getfloat("SCHEDULER_IDLE_BEFORE_CLOSE")
+
+
+def reads_redis(spider: Spider) -> bool:
+    """Whether the start URLs of a spider are in Redis."""
+    return hasattr(spider, "redis_key")
+
+
+def remarks_on(settings: BaseSettings, spider: Spider) -> list[str]:
+    """What settings of scrapy-redis mean here, where it is not what they say."""
+    remarks = [f"{name} is not used: {why}" for name, why in _NOT_USED.items() if settings.get(name)]
+    if any(kind.__module__.startswith(SCRAPY_REDIS) for kind in type(spider).__mro__):
+        remarks.append(
+            "RedisSpider of scrapy_redis loses start URLs when the process is killed: import it from shoal.scrapy"
+        )
+    if settings.getint("SCHEDULER_IDLE_BEFORE_CLOSE") and not reads_redis(spider):
+        remarks.append(
+            "SCHEDULER_IDLE_BEFORE_CLOSE is not used: the spider ends when no process of the crawl has work left"
+        )
+    if settings.get("SCHEDULER_PERSIST") is not None and not settings.getbool("SCHEDULER_PERSIST"):
+        remarks.append(
+            "SCHEDULER_PERSIST = False is not used: an unfinished crawl is kept; SHOAL_FRESH = True begins anew"
+        )
+    queue = str(settings.get("SCHEDULER_QUEUE_CLASS") or "")
+    if any(name in queue for name in ("Fifo", "Lifo", "SpiderQueue", "SpiderStack")):
+        remarks.append(
+            f"SCHEDULER_QUEUE_CLASS = {queue!r} is not used: requests go by their priority, then the oldest first"
+        )
+    return remarks
+
+
+def _parameters(settings: BaseSettings) -> dict[str, Any]:
+    given = dict(settings.getdict("REDIS_PARAMS"))
+    given.update({name: settings[setting] for setting, name in _CLIENT.items() if settings.get(setting)})
+    return given

@@ -1,0 +1,329 @@
+"""Sends what waits in the outbox to a sink: in order, at least once, and again while the sink is away.
+
+Sinks as a process knows them: those that it was given, those that the store names, and which it can send to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from shoal.errors import ShoalError, UsageError
+from shoal.sinks import open_sink
+from shoal.sinks.base import Message, Sink
+from shoal.sinks.urls import STDOUT, SinkUrl, parse_sink
+from shoal.store.base import Outbox, Outgoing, SinkPlace, SinkState
+from shoal.text.errors import line_of, several
+from shoal.worker.machine import is_running, this_machine
+from shoal.worker.outages import QUIET_SECONDS, WAITING
+
+
+class Outlet(NamedTuple):
+    """A sink that this process can send to, not connected yet."""
+
+    id: int
+    spider: str
+    shown: str
+    sink: Sink
+
+
+class Outlets(NamedTuple):
+    """The sinks of a store that this process can send to, and a line for each of the others that says why not."""
+
+    open: list[Outlet]
+    closed: list[str]
+
+
+def sinks_given(urls: Sequence[str], *, environ: Mapping[str, str] = os.environ) -> list[SinkUrl]:
+    """The sinks that a command names, each once. Refuses one that cannot be used."""
+    found = {url.known: url for url in map(parse_sink, urls)}
+    for url in found.values():
+        open_sink(url, environ=environ)
+    return list(found.values())
+
+
+def place_of(url: SinkUrl, spider: str) -> SinkPlace:
+    """A sink as the store remembers it."""
+    host = socket.gethostname() if url.is_local else ""
+    return SinkPlace(spider=spider, url=url.known, host=host, has_secret=url.has_secret)
+
+
+def shown_place(place: SinkPlace) -> str:
+    """A remembered sink as people see it."""
+    shown = parse_sink(place.url).shown
+    return f"{shown} on {place.host}" if place.host and place.host != socket.gethostname() else shown
+
+
+async def begin_sinks(outbox: Outbox, spider: str, given: Sequence[SinkUrl]) -> None:
+    """Let a spider's changes wait for these sinks from now on, beside those that it has. Standard output is for one
+    run: that of a run which was killed is forgotten, unless this one names it, too."""
+    for url in given:
+        await outbox.add(place_of(url, spider))
+    if STDOUT not in [url.known for url in given]:
+        await forget_stdout(outbox, spider)
+
+
+async def forget_stdout(outbox: Outbox, spider: str) -> None:
+    """End the sink that is this process's standard output."""
+    for state in await outbox.sinks(spider):
+        if state.place.url == STDOUT and state.place.host == socket.gethostname():
+            await outbox.remove(state.id)
+
+
+async def outlets_of(
+    outbox: Outbox,
+    spider: str | None,
+    given: Sequence[SinkUrl],
+    *,
+    only: Container[int] | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Outlets:
+    """The sinks of a spider, or of all; `only`: those with these ids. One that was `given` is opened with its secrets,
+    others as far as it goes."""
+    found = Outlets([], [])
+    by_name = {(place_of(url, "").url, place_of(url, "").host): url for url in given}
+    for state in await outbox.sinks(spider):
+        if only is not None and state.id not in only:
+            continue
+        url = by_name.get((state.place.url, state.place.host))
+        try:
+            sink = open_sink(url or _recalled(state), environ=environ)
+        except UsageError as error:
+            found.closed.append(str(error))
+        else:
+            found.open.append(Outlet(state.id, state.place.spider, shown_place(state.place), sink))
+    return found
+
+
+def _recalled(state: SinkState) -> SinkUrl:
+    """The URL of a sink that nobody gave. Refuses one that cannot be reached with what is known of it."""
+    place, shown = state.place, shown_place(state.place)
+    if place.host and place.host != socket.gethostname():
+        raise UsageError(f"the sink {shown} is of another machine: changes wait until a run there sends them")
+    if place.url == STDOUT:
+        raise UsageError("the sink on standard output is of one run: changes wait until it ends")
+    if place.has_secret:
+        raise UsageError(f"the sink {shown} needs its password: give its whole URL, changes wait until then")
+    return parse_sink(place.url)
+
+
+POLL_SECONDS: Final = 0.5
+# How often one asks for the duty that another has.
+ASK_SECONDS: Final = 3.0
+# How long a pump that died keeps others from its sink, at most. Renewed while a delivery takes its time.
+DUTY_SECONDS: Final = 20.0
+RENEW_SECONDS: Final = 5.0
+FIRST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 20.0
+MOST_FAILURES: Final = 10
+# How long a sink that is away is waited for at the end of a run.
+LAST_SECONDS: Final = 5.0
+_PID: Final = " process "
+
+
+def message_of(change: Outgoing, spider: str) -> Message:
+    """A change as receivers get it."""
+    return Message(
+        id=f"{spider}/{change.key}/{change.version}",
+        spider=spider,
+        key=change.key,
+        version=change.version,
+        change=change.change,
+        at=change.at,
+        url=change.url,
+        crawl=change.crawl,
+        item=msgspec.Raw(change.data),
+    )
+
+
+class SinkEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sink got in a run, and what still waits for it. `is_ours`: this process had the duty to send."""
+
+    sink: str
+    sent: int
+    waiting: int
+    trouble: str = ""
+    is_ours: bool = True
+
+
+class SinkPump:
+    """Sends the changes of one sink while it has the duty. A change leaves the outbox after the sink has it.
+
+    `sent` counts what it has delivered; `trouble` is why the latest delivery failed, empty if it did not."""
+
+    def __init__(
+        self,
+        outlet: Outlet,
+        *,
+        outbox: Outbox,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.outlet = outlet
+        self.sent = 0
+        self.trouble = ""
+        self.has_duty = False
+        self._outbox = outbox
+        self._say = say
+        self._clock = clock
+        self._holder = f"{this_machine()}{_PID}{os.getpid()}{_PID}{uuid.uuid4().hex}"
+        self._held = float("-inf")
+        self._said = float("-inf")
+        self._is_ending = asyncio.Event()
+
+    async def run(self) -> None:
+        """Send until `end` is called, then what still waits, if the sink takes it. No error of the sink or the store
+        ends this: it is noted and said, and tried again."""
+        failures = 0
+        while not self._is_ending.is_set():
+            number = await self.send_in_peace()
+            if number is None:
+                await self._sleep(min(FIRST_PAUSE_SECONDS * 2**failures, LONGEST_PAUSE_SECONDS))
+                failures = min(failures + 1, MOST_FAILURES)
+                continue
+            failures = 0
+            if not number:
+                await self._sleep(POLL_SECONDS if self.has_duty else ASK_SECONDS)
+        await self._send_the_rest()
+
+    async def _send_the_rest(self) -> None:
+        """Send until nothing waits, or until the sink has taken nothing for a while."""
+        give_up = self._clock() + LAST_SECONDS
+        while (number := await self.send_in_peace()) != 0:
+            if number is not None:
+                give_up = self._clock() + LAST_SECONDS
+            elif self._clock() > give_up:
+                return
+            else:
+                await asyncio.sleep(FIRST_PAUSE_SECONDS)
+
+    def end(self) -> None:
+        """Let `run` come to its end."""
+        self._is_ending.set()
+
+    async def close(self) -> None:
+        """Leave the duty to others, and the sink."""
+        if self.has_duty:
+            with contextlib.suppress(ShoalError, OSError):
+                await self._outbox.hold(self.outlet.id, self._holder, seconds=0.0)
+        await self.outlet.sink.close()
+
+    async def send_in_peace(self) -> int | None:
+        """Send one batch; gives how many changes it had, None after an error."""
+        try:
+            return await self._send()
+        except Exception as error:
+            await self._note(str(error) if isinstance(error, ShoalError) else line_of(error))
+            return None
+
+    async def _send(self) -> int:
+        if not await self._hold():
+            return 0
+        batch = await self._outbox.read(self.outlet.id, limit=self.outlet.sink.most)
+        if not batch:
+            return 0
+        messages = [message_of(change, self.outlet.spider) for change in batch]
+        async with self._keeping_duty():
+            await self.outlet.sink.deliver(messages)
+        await self._outbox.passed(self.outlet.id, batch)
+        self.sent += len(batch)
+        if self.trouble:
+            self._say(f"the sink {self.outlet.shown} takes changes again")
+            self.trouble, self._said = "", float("-inf")
+        return len(batch)
+
+    async def _hold(self) -> bool:
+        """Whether the duty is ours, renewed if need be."""
+        if self._clock() - self._held > RENEW_SECONDS:
+            self.has_duty = await self._take_duty() or (await self._relieve_the_dead() and await self._take_duty())
+            self._held = self._clock() if self.has_duty else float("-inf")
+        return self.has_duty
+
+    async def _take_duty(self) -> bool:
+        return await self._outbox.hold(self.outlet.id, self._holder, seconds=DUTY_SECONDS)
+
+    async def _relieve_the_dead(self) -> bool:
+        """End the duty of a process of this machine that has died: it does not come back for it."""
+        for state in await self._outbox.sinks(self.outlet.spider):
+            machine, _, rest = state.holder.partition(_PID)
+            pid = rest.partition(_PID)[0]
+            if state.id == self.outlet.id and machine == this_machine() and pid.isdigit() and not is_running(int(pid)):
+                return await self._outbox.hold(state.id, state.holder, seconds=0.0)
+        return False
+
+    @asynccontextmanager
+    async def _keeping_duty(self) -> AsyncIterator[None]:
+        renewing = asyncio.create_task(self._renew())
+        try:
+            yield
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            with contextlib.suppress(ShoalError, OSError):
+                await self._hold()
+
+    async def _note(self, line: str) -> None:
+        is_new, self.trouble = line != self.trouble, line
+        if is_new or self._clock() - self._said >= QUIET_SECONDS:
+            self._said = self._clock()
+            self._say(f"{line}{WAITING}")
+        # The store itself may be what is away.
+        with contextlib.suppress(ShoalError, OSError):
+            await self._outbox.failed(self.outlet.id, line)
+
+    async def _sleep(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_ending.wait()
+
+
+@asynccontextmanager
+async def pumping(pumps: Sequence[SinkPump], *, stop: asyncio.Event, grace_seconds: float) -> AsyncIterator[None]:
+    """Pumps at work meanwhile. At the end each sends what still waits, unless its sink is away; once `stop` is set, for
+    `grace_seconds` at most."""
+    tasks = [asyncio.create_task(pump.run()) for pump in pumps]
+    try:
+        yield
+        for pump in pumps:
+            pump.end()
+        await _finish(tasks, stop=stop, grace_seconds=grace_seconds)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for pump in pumps:
+            await pump.close()
+
+
+async def _finish(tasks: Sequence[asyncio.Task[None]], *, stop: asyncio.Event, grace_seconds: float) -> None:
+    stopped, ended = asyncio.create_task(stop.wait()), asyncio.create_task(_all(tasks))
+    try:
+        both: list[asyncio.Task[Any]] = [stopped, ended]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([ended], timeout=grace_seconds)
+    finally:
+        stopped.cancel()
+        ended.cancel()
+
+
+async def _all(tasks: Sequence[asyncio.Task[None]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def waiting_line(number: int, shown: str, trouble: str) -> str:
+    """What is said of changes that a sink has not got."""
+    why = f": {trouble}" if trouble else ""
+    return f"{several(number, 'change')} wait{'s' if number == 1 else ''} for the sink {shown}{why}"

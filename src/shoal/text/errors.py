@@ -1,0 +1,111 @@
+"""Errors as people read them: short, in one line or with a traceback, without secrets; counts with their noun."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Collection, Iterable
+
+from shoal.text.secrets import without
+
+TRACEBACK_LINES = 30
+LONGEST_ERROR = 20_000
+LONGEST_LINE = 1_000
+LONGEST_KIND = 60
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_SHOAL = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def several(number: int, noun: str) -> str:
+    """1 page, 2 pages; 1 retry, 2,000 retries."""
+    if number == 1:
+        return f"1 {noun}"
+    is_regular = not noun.endswith("y") or noun[-2] in "aeiou"
+    return f"{number:,} {noun}s" if is_regular else f"{number:,} {noun[:-1]}ies"
+
+
+def duration(seconds: float) -> str:
+    """The two largest units: 95 is 1 m 35 s."""
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{round(seconds, 1):g} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02d} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600:02d} h"
+
+
+def line_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
+    """An error in one line, for a reason. Secrets that it quotes are masked."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(no text)"
+    return reason_of(f"{type(error).__name__}: {text}", secrets=secrets)
+
+
+def kind_of(error: BaseException) -> str:
+    """The name of an error's type, as text that can be stored."""
+    return _encodable(type(error).__name__)[:LONGEST_KIND]
+
+
+def code_line_of(error: BaseException, *, files: Collection[str]) -> str:
+    """The innermost line of an error's traceback that lies in these files or in modules beside them, as books.py:14;
+    empty: none does. An error that only wraps another is looked for in that one, too."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        for frame, line in reversed(list(traceback.walk_tb(at.__traceback__))):
+            name = _own_name(frame.f_code.co_filename, files)
+            if name:
+                return f"{_encodable(name)}:{line}"
+        at = at.__cause__ or at.__context__
+    return ""
+
+
+def reason_of(text: str, *, secrets: Iterable[str]) -> str:
+    """A spider's own text in one line, for a reason. Secrets in it are masked."""
+    # Secrets are masked before the text is cut: half a password would not be found.
+    return " ".join(without(secrets, _encodable(text[:LONGEST_ERROR])).split())[:500]
+
+
+def traceback_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
+    """The last lines of a traceback, for the dead letter. Secrets that it quotes are masked."""
+    lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
+    # Errors quote their input, and a page's text may be megabytes long.
+    text = "\n".join(line[: 2 * LONGEST_LINE] for line in lines[-TRACEBACK_LINES:])
+    return "\n".join(_shortened(line) for line in without(secrets, _encodable(text)).splitlines())
+
+
+def _own_name(path: str, files: Collection[str]) -> str:
+    """The path as its owner calls it, if it is one of these files or lies beside one; installed packages do not."""
+    path = os.path.abspath(path)
+    if path in files:
+        return os.path.basename(path)
+    for file in files:
+        folder = os.path.dirname(file)
+        name = path.removeprefix(folder + os.sep)
+        parts = {os.path.basename(folder), *name.split(os.sep)}
+        if name != path and not path.startswith(_SHOAL) and _INSTALLED.isdisjoint(parts):
+            return name
+    return ""
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def is_of_lost_line(error: RuntimeError) -> bool:
+    """Whether this is uvloop's error of writing to a line that was just lost; asyncio has an OSError for it."""
+    text = str(error)
+    return "handler is closed" in text or "closed=True" in text or "transport is clos" in text

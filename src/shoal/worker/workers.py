@@ -1,0 +1,66 @@
+"""The workers of a crawl: those that work on it now, those that left, and those that are gone without a word."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import msgspec
+
+from shoal.frontier.base import Frontier
+from shoal.model import WorkerBeat
+from shoal.worker.machine import is_running, this_machine
+
+# A worker gives a sign of life every second.
+SILENT_SECONDS = 10.0
+
+
+class Presence(enum.StrEnum):
+    WORKING = "working"
+    LEFT = "left"
+    GONE = "gone"
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A worker of a crawl: its last sign of life, and whether more are to be expected."""
+
+    beat: WorkerBeat
+    presence: Presence
+
+
+async def crew_of(crawl: str, *, frontier: Frontier) -> list[Member]:
+    """The latest workers of a crawl, those at work first, then the newest."""
+    before = {beat.worker for beat in await frontier.workers_of(crawl)}
+    heard = {beat.worker for beat in await frontier.workers(within=SILENT_SECONDS) if beat.crawl == crawl}
+    # Asked for again: a worker that left in between is not gone, nor is one that joined in between.
+    kept = await frontier.workers_of(crawl)
+    silent = before - heard
+    members = [Member(beat, presence_of(beat, is_heard=beat.worker not in silent)) for beat in kept]
+    return sorted(members, key=lambda member: member.presence is not Presence.WORKING)
+
+
+async def at_work(crawl: str, *, frontier: Frontier) -> list[WorkerBeat]:
+    """The workers that work on a crawl right now."""
+    return [member.beat for member in await crew_of(crawl, frontier=frontier) if member.presence is Presence.WORKING]
+
+
+def is_at_work(beat: WorkerBeat) -> bool:
+    """Whether a worker that gave a sign of life a moment ago still works."""
+    return presence_of(beat, is_heard=True) is Presence.WORKING
+
+
+def crawls_beside(mine: Sequence[WorkerBeat], workers: Sequence[WorkerBeat]) -> list[str]:
+    """The other crawls that the processes of these workers have requests of on their way now."""
+    processes = {(worker.machine, worker.pid) for worker in mine}
+    own = {worker.crawl for worker in mine}
+    here = [beat for beat in workers if (beat.machine, beat.pid) in processes]
+    return sorted({beat.crawl for beat in here if beat.busy and is_at_work(beat)} - own)
+
+
+def presence_of(beat: WorkerBeat, *, is_heard: bool) -> Presence:
+    """`is_heard`: the worker gave a sign of life a moment ago. A process of this machine that ended is gone all the
+    same."""
+    if beat.left:
+        return Presence.LEFT
+    has_ended = beat.machine == this_machine() and not is_running(beat.pid)
+    return Presence.WORKING if is_heard and not has_ended else Presence.GONE
