@@ -149,11 +149,12 @@ def possible_start(pace: Pace, *, in_flight: int, now: float) -> float:
 
 
 def bring_back(pace: Pace, *, in_flight: int, now: float) -> Pace:
-    """The pace of a lane whose next start lies no further ahead than is possible."""
+    """The pace of a lane whose next start is no further ahead than is possible. A last start that is possible stays:
+    workers hold the starts up to it."""
     latest = possible_start(pace, in_flight=in_flight, now=now)
     if pace.next_start <= latest:
         return pace
-    last_start = min(pace.last_start, now)
+    last_start = pace.last_start if pace.last_start <= latest else now
     return pace._replace(last_start=last_start, next_start=max(now, last_start + pace.interval, pace.blocked_until))
 
 

@@ -117,6 +117,25 @@ class ClockPromises(FrontierCase):
         assert min(gaps) >= 0.1 - 1e-6
         await other.close()
 
+    async def test_a_lane_keeps_its_pace_when_a_process_that_never_leased_puts_tasks_right_after_a_step(
+        self, steady: Frontier, other: Frontier, clock: FakeClock
+    ) -> None:
+        """It takes the stepped clock for the time. What it writes into an empty lane is corrected, and the starts that
+        workers hold stay."""
+        await self.begin(steady, interval=0.1, tasks=8)
+        held = (await take(steady, 8, horizon=1.0)).leases
+        starts = [clock.steady() + lease.wait for lease in held]
+        clock.step(HOUR)
+        await other.put(CRAWL, [make_task(key) for key in range(100, 108)])
+        clock.advance(0.1)
+        while len(starts) < 16:
+            batch = await take(steady, 8, horizon=1.0)
+            starts += [clock.steady() + lease.wait for lease in batch.leases]
+            clock.advance(0.1)
+        gaps = [later - earlier for earlier, later in itertools.pairwise(sorted(starts))]
+        assert min(gaps) >= 0.1 - 1e-6
+        assert max(gaps) <= 1.5
+
     async def test_a_step_forward_ends_no_lease(self, steady: Frontier, other: Frontier, clock: FakeClock) -> None:
         await self.begin(steady, interval=0.0, tasks=2)
         lease = await take_one(steady)

@@ -97,8 +97,9 @@ end
 -- Changes the lane's last and next start.
 -- twin: rules/lanes.py bring_back
 function lane_rules.bring_back(lane)
-  if lane.next_start <= lane_rules.possible_start(lane) then return end
-  lane.last_start = math.min(lane.last_start, now)
+  local latest = lane_rules.possible_start(lane)
+  if lane.next_start <= latest then return end
+  if lane.last_start > latest then lane.last_start = now end
   lane.next_start = math.max(now, lane.last_start + lane.interval, lane.blocked_until)
 end
 
