@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -18,12 +18,12 @@ from shoal.frontier.sqlite import pools
 from shoal.frontier.sqlite.deletion import DELETING
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.put import change_ttl, expire_keys, forget_ended, ids_of, retire
-from shoal.frontier.sqlite.rows import DEAD, Moment
+from shoal.frontier.sqlite.rows import CANCELLED, DEAD, DELAYED, QUEUED, Moment
 from shoal.model import REGION, STAGE, VIA, Budgets, Crawl, CrawlState, DeadCount, DeadFilter, Pool
 
-_AMONG = "SELECT lane, reason FROM task WHERE crawl = :crawl AND state = 3 AND at >= :since AND at <= :until"
+_AMONG = f"SELECT lane, reason FROM task WHERE crawl = :crawl AND state = {DEAD} AND at >= :since AND at <= :until"
 _COUNT_DEAD = (
-    f"SELECT count(*) FROM ({_AMONG} AND (:key IS NULL OR key = :key) ORDER BY at DESC, id DESC LIMIT :most)"  # noqa: S608 -- constants
+    f"SELECT count(*) FROM ({_AMONG} AND (:key IS NULL OR key = :key) ORDER BY at DESC, id DESC LIMIT :most)"
     " WHERE (:lane IS NULL OR lane = (SELECT id FROM lane WHERE crawl = :crawl AND name = :lane))"
     " AND (:reason IS NULL OR substr(reason, 1, length(:reason)) = :reason)"
 )
@@ -33,7 +33,7 @@ _CRAWLS = (
     " settings, pools, feeding, dedup_ttl, created, finished, limits, keys, apart, weight, fastest FROM crawl"
     " JOIN crawl_about ON crawl_about.crawl = crawl.id"
 )
-KEYS: Final = ("known", "dropping", "dropped")
+
 _SETTINGS = 10  # the index of the settings among these columns
 
 
@@ -99,12 +99,12 @@ def _change_pace(
     """Lanes whose pace was the crawl's or the pool's own follow it: `follow_pace` of the rules as one statement,
     because there may be a million lanes."""
     db.execute(
-        f"UPDATE lane SET cap = :new WHERE crawl = :crawl AND {which} AND cap = :old",  # noqa: S608 -- constants
+        f"UPDATE lane SET cap = :new WHERE crawl = :crawl AND {which} AND cap = :old",
         {"new": new[1], "old": old[1], "crawl": row_id, **values},
     )
     if new[0] != old[0]:
         db.execute(
-            "UPDATE lane SET interval = CASE WHEN interval = base_interval THEN :new ELSE interval END,"  # noqa: S608 -- constants
+            "UPDATE lane SET interval = CASE WHEN interval = base_interval THEN :new ELSE interval END,"
             f" sharing = iif(sharing = {ALONE}, {SHARED}, sharing),"
             " base_interval = :new, next_start = max(last_start + :new, blocked_until, min(next_start, :now))"
             f" WHERE crawl = :crawl AND {which} AND base_interval = :old",
@@ -116,7 +116,7 @@ def _stay_within(db: sqlite3.Connection, row_id: int, which: str, *, fastest: fl
     """Lanes that are faster than searches may make them now slow down."""
     least = "iif(:fastest, min(:fastest, base_interval), base_interval)"
     db.execute(
-        f"UPDATE lane SET interval = {least}, next_start = max(next_start, last_start + {least}),"  # noqa: S608 -- constants
+        f"UPDATE lane SET interval = {least}, next_start = max(next_start, last_start + {least}),"
         f" sharing = iif(sharing = {ALONE}, {SHARED}, sharing)"
         f" WHERE crawl = :crawl AND {which} AND interval < {least}",
         {"fastest": fastest, "crawl": row_id},
@@ -265,11 +265,13 @@ def dead_rows(
         "task.key = :key": which.key,
         "task.at <= :until": which.until,
     }
-    where = " AND ".join(["task.crawl = :crawl", "task.state = 3", *(t for t, v in tests.items() if v is not None)])
+    where = " AND ".join(
+        ["task.crawl = :crawl", f"task.state = {DEAD}", *(t for t, v in tests.items() if v is not None)]
+    )
     if lendable:
         where += " AND task.max_attempts > 0"
     select = (
-        f"SELECT {columns} FROM task JOIN lane ON lane.id = task.lane WHERE {where}"  # noqa: S608 -- constants only
+        f"SELECT {columns} FROM task JOIN lane ON lane.id = task.lane WHERE {where}"
         " ORDER BY task.at DESC, task.id DESC LIMIT :limit"
     )
     return ledger.db.execute(
@@ -290,7 +292,10 @@ def _drop(ledger: Ledger, rows: Sequence[tuple[Any, ...]]) -> None:
 def _cancel(ledger: Ledger) -> None:
     """Waiting tasks keep their rows: a cancelled crawl can be resumed."""
     crawl = ledger.crawl
-    ledger.db.execute("UPDATE task SET state = 4 WHERE id BETWEEN ? AND ? AND state IN (0, 1)", ids_of(crawl.id))
+    ledger.db.execute(
+        f"UPDATE task SET state = {CANCELLED} WHERE id BETWEEN ? AND ? AND state IN ({QUEUED}, {DELAYED})",
+        ids_of(crawl.id),
+    )
     ledger.db.execute("UPDATE lane SET waiting = 0 WHERE crawl = ?", (crawl.id,))
     ledger.db.execute("UPDATE lane_kind SET waiting = 0 WHERE crawl = ?", (crawl.id,))
     crawl.cancelled += crawl.queued + crawl.delayed
@@ -300,21 +305,21 @@ def _cancel(ledger: Ledger) -> None:
 def _restore(ledger: Ledger) -> None:
     crawl, db, now = ledger.crawl, ledger.db, ledger.now
     db.execute(
-        "UPDATE task SET state = CASE WHEN at > ? THEN 1 ELSE 0 END WHERE id BETWEEN ? AND ? AND state = 4",
+        f"UPDATE task SET state = iif(at > ?, {DELAYED}, {QUEUED}) WHERE id BETWEEN ? AND ? AND state = {CANCELLED}",
         (now, *ids_of(crawl.id)),
     )
     for table, lane, kind in (("lane", "id", "0"), ("lane_kind", "lane", "lane_kind.kind")):
-        waiting = f"SELECT count(*) FROM task WHERE task.lane = {table}.{lane} AND kind = {kind} AND state = 0"  # noqa: S608 -- constants
-        db.execute(f"UPDATE {table} SET waiting = ({waiting}) WHERE crawl = ?", (crawl.id,))  # noqa: S608 -- constants
+        waiting = f"SELECT count(*) FROM task WHERE task.lane = {table}.{lane} AND kind = {kind} AND state = {QUEUED}"
+        db.execute(f"UPDATE {table} SET waiting = ({waiting}) WHERE crawl = ?", (crawl.id,))
     others = "SELECT lane FROM lane_kind WHERE crawl = ? AND waiting > 0"
     db.execute(
-        f"UPDATE lane SET next_start = max(next_start, ?) WHERE crawl = ? AND (waiting > 0 OR id IN ({others}))",  # noqa: S608 -- constants
+        f"UPDATE lane SET next_start = max(next_start, ?) WHERE crawl = ? AND (waiting > 0 OR id IN ({others}))",
         (now, crawl.id, crawl.id),
     )
     if ledger.kinds is not None:
         ledger.kinds.refresh()
     crawl.queued = sum(
-        db.execute(f"SELECT coalesce(sum(waiting), 0) FROM {table} WHERE crawl = ?", (crawl.id,)).fetchone()[0]  # noqa: S608 -- constants
+        db.execute(f"SELECT coalesce(sum(waiting), 0) FROM {table} WHERE crawl = ?", (crawl.id,)).fetchone()[0]
         for table in ("lane", "lane_kind")
     )
     crawl.delayed = crawl.cancelled - crawl.queued
@@ -357,7 +362,7 @@ def _crawl(row: tuple[Any, ...], known: dict[str, Any] | None = None) -> Crawl:
         finished=finished,
         limits=decoded(limits),
         dedup_ttl=ttl,
-        keys=KEYS[keys],
+        keys=keys,
         pace_scope="crawl" if apart else "host",
         weight=weight,
         fastest=fastest,

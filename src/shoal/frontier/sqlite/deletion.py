@@ -48,7 +48,7 @@ def keep_hosts(db: sqlite3.Connection, crawl: int, lanes: str, *, wall: float) -
 
 
 DELETING: Final = "deleting"  # the state of a crawl that nobody sees any more
-DROPPING, DROPPED = 1, 2  # in the column `keys`
+
 ROWS_PER_STEP: Final = 2_000
 LANES_PER_STEP: Final = 200
 
@@ -91,7 +91,7 @@ def delete_some(db: sqlite3.Connection, name: str, *, wall: float) -> bool:
         db.execute("DELETE FROM worker WHERE crawl = ?", (name,))
     first, last = ids_of(crawl)
     some = "SELECT id FROM task WHERE id BETWEEN ? AND ? LIMIT ?"
-    removed = db.execute(f"DELETE FROM task WHERE id IN ({some})", (first, last, ROWS_PER_STEP)).rowcount  # noqa: S608 -- constants
+    removed = db.execute(f"DELETE FROM task WHERE id IN ({some})", (first, last, ROWS_PER_STEP)).rowcount
     if removed == ROWS_PER_STEP or _remove_lanes(db, crawl, wall=wall):
         return False
     for table in _OF_CRAWLS:
@@ -104,32 +104,32 @@ def delete_some(db: sqlite3.Connection, name: str, *, wall: float) -> bool:
 def drop_some_keys(ledger: Ledger) -> bool:
     """One step of dropping the keys of a finished crawl; gives whether they are gone."""
     crawl, db = ledger.crawl, ledger.db
-    if not crawl.keys and crawl.state != CrawlState.FINISHED:
+    if crawl.keys == "known" and crawl.state != CrawlState.FINISHED:
         raise not_finished(crawl.name, crawl.state)
-    if crawl.keys == DROPPED:
+    if crawl.keys == "dropped":
         return True
     is_last = all(_remove_rows(db, table, crawl.id) < ROWS_PER_STEP for table in _KEYS)
-    db.execute("UPDATE crawl SET keys = ? WHERE id = ?", (DROPPED if is_last else DROPPING, crawl.id))
+    db.execute("UPDATE crawl SET keys = ? WHERE id = ?", ("dropped" if is_last else "dropping", crawl.id))
     return is_last
 
 
 def _remove_lanes(db: sqlite3.Connection, crawl: int, *, wall: float) -> bool:
     """Remove some lanes, or some of what they have; gives whether there may be more."""
-    lanes = f"SELECT id FROM lane WHERE crawl = ? ORDER BY name LIMIT {LANES_PER_STEP}"  # noqa: S608 -- constants
+    lanes = f"SELECT id FROM lane WHERE crawl = ? ORDER BY name LIMIT {LANES_PER_STEP}"
     keep_hosts(db, crawl, lanes, wall=wall)
     for table, columns in _OF_LANES.items():
-        some = f"SELECT {columns} FROM {table} WHERE lane IN ({lanes}) LIMIT ?"  # noqa: S608 -- constants
-        statement = f"DELETE FROM {table} WHERE ({columns}) IN ({some})"  # noqa: S608 -- constants
+        some = f"SELECT {columns} FROM {table} WHERE lane IN ({lanes}) LIMIT ?"
+        statement = f"DELETE FROM {table} WHERE ({columns}) IN ({some})"
         if db.execute(statement, (crawl, ROWS_PER_STEP)).rowcount == ROWS_PER_STEP:
             return True
-    removed = db.execute(f"DELETE FROM lane WHERE id IN ({lanes})", (crawl,)).rowcount  # noqa: S608 -- constants
+    removed = db.execute(f"DELETE FROM lane WHERE id IN ({lanes})", (crawl,)).rowcount
     return removed == LANES_PER_STEP
 
 
 def _remove_rows(db: sqlite3.Connection, table: str, crawl: int) -> int:
     columns = _OF_CRAWLS[table]
-    some = f"SELECT {columns} FROM {table} WHERE crawl = ? LIMIT ?"  # noqa: S608 -- constants
-    statement = f"DELETE FROM {table} WHERE ({columns}) IN ({some})"  # noqa: S608 -- constants
+    some = f"SELECT {columns} FROM {table} WHERE crawl = ? LIMIT ?"
+    statement = f"DELETE FROM {table} WHERE ({columns}) IN ({some})"
     return db.execute(statement, (crawl, ROWS_PER_STEP)).rowcount
 
 
@@ -175,7 +175,7 @@ def size(ledger: Ledger) -> CrawlSize:
 
 def _keys(ledger: Ledger) -> int:
     crawl = ledger.crawl
-    if crawl.keys == DROPPED:
+    if crawl.keys == "dropped":
         return 0
     counted = _counted(ledger, "seen") + _counted(ledger, "past")
     if counted < MOST_COUNTED:
@@ -187,5 +187,5 @@ def _keys(ledger: Ledger) -> int:
 
 def _counted(ledger: Ledger, table: str) -> int:
     """How many rows, or the most that are counted."""
-    counted = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE crawl = ? LIMIT ?)"  # noqa: S608 -- constants
+    counted = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE crawl = ? LIMIT ?)"
     return int(ledger.db.execute(counted, (ledger.crawl.id, MOST_COUNTED)).fetchone()[0])

@@ -45,8 +45,8 @@ from shoal.frontier.sqlite.pools import NO_POOL, PoolExits, Roster, end_rest, fi
 from shoal.frontier.sqlite.rows import EXIT_COLUMNS, ExitRow, LaneRow
 from shoal.model import VIA, ExitUse, Pool
 
-_READ_EXIT = f"SELECT {EXIT_COLUMNS} FROM exit WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant
-_SAVE_EXIT = f"INSERT OR REPLACE INTO exit (crawl, name, {EXIT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 -- constant
+_READ_EXIT = f"SELECT {EXIT_COLUMNS} FROM exit WHERE crawl = ? AND name = ?"
+_SAVE_EXIT = f"INSERT OR REPLACE INTO exit (crawl, name, {EXIT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _HOLDERS = (
     "SELECT exit.name, crawl.id, crawl.name FROM exit JOIN crawl ON crawl.id = exit.crawl"
     " WHERE exit.holder <> 0 AND crawl.apart = 0 AND crawl.state <> 'deleting'"

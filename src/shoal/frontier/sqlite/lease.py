@@ -35,6 +35,7 @@ from shoal.frontier.sqlite.rows import (
     DEAD,
     DELAYED,
     HTTP_NUMBER,
+    LEASED,
     LENDING_COLUMNS,
     NEXT_TASKS,
     QUEUED,
@@ -53,21 +54,21 @@ from shoal.model import DIRECT, HTTP, NO_EXIT, CrawlState, Lease, LeaseBatch, Ta
 
 DECODER = msgspec.msgpack.Decoder(Task)
 
-DUE = "SELECT id, lane, kind FROM task WHERE crawl = ? AND state = 1 AND at <= ? ORDER BY at, id LIMIT ?"
+DUE = f"SELECT id, lane, kind FROM task WHERE crawl = ? AND state = {DELAYED} AND at <= ? ORDER BY at, id LIMIT ?"
 FAR_AHEAD = (
-    f"SELECT {LENDING_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
+    f"SELECT {LENDING_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"
     " AND max(next_start, exits_next) > ? ORDER BY max(next_start, exits_next) DESC, id LIMIT ?"
 )
 NEXT_LANE = (
     "SELECT max(next_start, exits_next) FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"
     " ORDER BY max(next_start, exits_next) LIMIT 1"
 )
-NEXT_DUE = "SELECT at FROM task WHERE crawl = ? AND state = 1 ORDER BY at LIMIT 1"
-NEXT_EXPIRY = "SELECT at FROM task WHERE crawl = ? AND state = 2 ORDER BY at LIMIT 1"
+NEXT_DUE = f"SELECT at FROM task WHERE crawl = ? AND state = {DELAYED} ORDER BY at LIMIT 1"
+NEXT_EXPIRY = f"SELECT at FROM task WHERE crawl = ? AND state = {LEASED} ORDER BY at LIMIT 1"
 NEXT_TIMES = f"SELECT ({NEXT_LANE}), ({NEXT_DUE}), ({NEXT_EXPIRY})"
-_WAKE = "UPDATE task SET state = 0, at = 0 WHERE id IN (SELECT value FROM json_each(?))"
+_WAKE = f"UPDATE task SET state = {QUEUED}, at = 0 WHERE id IN (SELECT value FROM json_each(?))"
 _GIVE_UP = (
-    "UPDATE task SET state = 3, at = ?, reason = ?, detail = '', worker = '', losses = 0"
+    f"UPDATE task SET state = {DEAD}, at = ?, reason = ?, detail = '', worker = '', losses = 0"
     " WHERE id IN (SELECT value FROM json_each(?))"
 )
 

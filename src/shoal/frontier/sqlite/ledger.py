@@ -19,12 +19,13 @@ from shoal.frontier.sqlite.exits import NO_OTHERS, CrawlExits, LaneExits, OtherE
 from shoal.frontier.sqlite.pools import decode
 from shoal.frontier.sqlite.rows import (
     CANCELLED,
-    COUNTS,
     CRAWL_COLUMNS,
     DELAYED,
     HTTP_NUMBER,
     LANE_COLUMNS,
+    LEASED,
     QUEUED,
+    STATE_NAMES,
     UNREAD,
     CrawlRow,
     KindQueues,
@@ -41,7 +42,7 @@ WRITE_LANES = (
     " rules_version = new.column13, exits = new.column14, exits_next = new.column15"
     " FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
 )
-_LOAD = f"SELECT {CRAWL_COLUMNS} FROM crawl WHERE name = ? AND state <> 'deleting'"  # noqa: S608 -- constant
+_LOAD = f"SELECT {CRAWL_COLUMNS} FROM crawl WHERE name = ? AND state <> 'deleting'"
 REST, PACE = "rest", "pace"  # the kinds of `lane_why`
 WAITING = "waiting"  # the kind of the counters of tasks that are of another kind than http
 _NEW_LANE = (
@@ -56,8 +57,8 @@ _LEARNT = (
     " UNION ALL SELECT learnt_until, learnt, 0.0 FROM host WHERE name = ? AND until > ?"
 )
 # The first of the two tests is for the index.
-NOT_ALONE = f"UPDATE lane SET sharing = {SHARED} WHERE name = ? AND sharing >= 0 AND sharing = {ALONE} AND id <> ?"  # noqa: S608 -- constants
-_SPARE = "UPDATE task SET at = ? WHERE crawl = ? AND state = 2 AND at > ? AND at <= ?"
+NOT_ALONE = f"UPDATE lane SET sharing = {SHARED} WHERE name = ? AND sharing >= 0 AND sharing = {ALONE} AND id <> ?"
+_SPARE = f"UPDATE task SET at = ? WHERE crawl = ? AND state = {LEASED} AND at > ? AND at <= ?"
 
 
 class Ledger:
@@ -109,14 +110,14 @@ class Ledger:
 
     def read_lanes(self, ids: Iterable[int]) -> None:
         """Read these lanes with one statement."""
-        select = f"SELECT {LANE_COLUMNS} FROM lane WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608 -- constant
+        select = f"SELECT {LANE_COLUMNS} FROM lane WHERE id IN (SELECT value FROM json_each(?))"
         for row in self.db.execute(select, (msgspec.json.encode(list(ids)).decode(),)):
             self.adopt(row)
 
     def lane_by_id(self, lane_id: int) -> LaneRow:
         lane = self._lanes.get(lane_id)
         if lane is None:
-            row = self.db.execute(f"SELECT {LANE_COLUMNS} FROM lane WHERE id = ?", (lane_id,)).fetchone()  # noqa: S608 -- constant
+            row = self.db.execute(f"SELECT {LANE_COLUMNS} FROM lane WHERE id = ?", (lane_id,)).fetchone()
             lane = self.adopt(row)
         return lane
 
@@ -126,7 +127,7 @@ class Ledger:
         if lane_id is not None:
             return self._lanes[lane_id]
         crawl = self.crawl
-        select = f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant
+        select = f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND name = ?"
         row = self.db.execute(select, (crawl.id, name)).fetchone()
         if row is None:
             pool = self.exits.pool_exits(name).pool if VIA in name else None
@@ -236,8 +237,8 @@ class Ledger:
             self.db.execute("DELETE FROM lane_why WHERE lane = ? AND kind = ?", (lane.id, kind))
 
     def count(self, state: int, amount: int) -> None:
-        """Change the counter of a state."""
-        name = COUNTS[state]
+        """Change the crawl's counter of tasks in this state."""
+        name = STATE_NAMES[state]
         setattr(self.crawl, name, getattr(self.crawl, name) + amount)
 
     def wait(self, lane: LaneRow, *, kind: int = HTTP_NUMBER, delay: float = 0.0) -> tuple[int, float]:
@@ -343,7 +344,7 @@ class Ledger:
 
     def check_keys(self) -> None:
         """Refuse a change that needs the keys, if they were dropped."""
-        if self.crawl.keys:
+        if self.crawl.keys != "known":
             raise keys_dropped(self.crawl.name)
 
     def revive(self) -> None:

@@ -21,7 +21,16 @@ from shoal.frontier.sqlite import pools
 from shoal.frontier.sqlite.lease import DECODER
 from shoal.frontier.sqlite.ledger import WAITING
 from shoal.frontier.sqlite.put import SEQUENCES, ids_of
-from shoal.frontier.sqlite.rows import CANCELLED, COUNTS, DEAD, HTTP_NUMBER, LEASED, QUEUED, REFRESH_ALL
+from shoal.frontier.sqlite.rows import (
+    CANCELLED,
+    DEAD,
+    DELAYED,
+    HTTP_NUMBER,
+    LEASED,
+    QUEUED,
+    REFRESH_ALL,
+    STATE_NAMES,
+)
 from shoal.model import DIRECT, HTTP, STAGE, Crawl, CrawlState, Pool, Task
 
 # What working with a damaged record raises.
@@ -45,13 +54,13 @@ _TASK_NUMBERS = (
 )  # fmt: skip
 _TASK_TEXTS = ("worker", "exit", "reason", "detail")
 _BURY = (
-    "UPDATE task SET crawl = ?, key = ?, lane = ?, ord = 0, state = 3, at = ?, max_attempts = ?, payload = ?,"
+    f"UPDATE task SET crawl = ?, key = ?, lane = ?, ord = 0, state = {DEAD}, at = ?, max_attempts = ?, payload = ?,"
     " token = 0, attempts = ?, free_retries = 0, worker = '', exit = '', reason = ?, detail = ?, losses = 0,"
     " kind = ? WHERE id = ?"
 )
 # A lane that looks at others once too often does no harm.
 _SHARE = (
-    f"UPDATE lane SET sharing = iif(instr(name, '{STAGE}') OR (SELECT apart FROM crawl WHERE crawl.id = lane.crawl),"  # noqa: S608 -- constants
+    f"UPDATE lane SET sharing = iif(instr(name, '{STAGE}') OR (SELECT apart FROM crawl WHERE crawl.id = lane.crawl),"
     f" {APART}, {SHARED}) WHERE id = ?"
 )
 _DROP_COUNTERS = (
@@ -105,13 +114,13 @@ class _Mend:
         ) % SEQUENCES
         defaults = {"interval": fresh.interval, "cap": fresh.cap, "turned": self._now, "last_seq": last_seq}
         *kinds, state = self._db.execute(
-            f"SELECT {_types(_CRAWL_NUMBERS)}, state FROM crawl WHERE id = ?",  # noqa: S608 -- constant
+            f"SELECT {_types(_CRAWL_NUMBERS)}, state FROM crawl WHERE id = ?",
             (self._crawl,),
         ).fetchone()
         for column, kind in zip(_CRAWL_NUMBERS, kinds, strict=True):
             if kind not in ("integer", "real"):
                 self._aside["crawl"] += 1
-                self._db.execute(f"UPDATE crawl SET {column} = ? WHERE id = ?", (defaults.get(column, 0), self._crawl))  # noqa: S608 -- constant
+                self._db.execute(f"UPDATE crawl SET {column} = ? WHERE id = ?", (defaults.get(column, 0), self._crawl))
         if state not in set(CrawlState):
             self._aside["crawl"] += 1
             self._db.execute("UPDATE crawl SET state = ? WHERE id = ?", (str(CrawlState.RUNNING), self._crawl))
@@ -120,7 +129,7 @@ class _Mend:
             ("crawl_about", "crawl", "created", 0.0),
         ):
             changed = self._db.execute(
-                f"UPDATE {table} SET {column} = ? WHERE {row} = ? AND typeof({column}) IN ('text', 'blob')",  # noqa: S608 -- constants
+                f"UPDATE {table} SET {column} = ? WHERE {row} = ? AND typeof({column}) IN ('text', 'blob')",
                 (value, self._crawl),
             )
             self._aside["crawl"] += changed.rowcount
@@ -158,11 +167,11 @@ class _Mend:
         columns = ", ".join(f"{column} = ?" for column in _LANE_NUMBERS)
         values = [defaults.get(column, 0) for column in _LANE_NUMBERS]
         for (row_id,) in self._db.execute(
-            f"SELECT id FROM lane WHERE crawl = ? AND ({_odd(_LANE_NUMBERS)} OR typeof(name) <> 'text')",  # noqa: S608 -- constant
+            f"SELECT id FROM lane WHERE crawl = ? AND ({_odd(_LANE_NUMBERS)} OR typeof(name) <> 'text')",
             (self._crawl,),
         ).fetchall():
             self._aside["lane"] += 1
-            self._db.execute(f"UPDATE lane SET {columns} WHERE id = ?", (*values, row_id))  # noqa: S608 -- constant
+            self._db.execute(f"UPDATE lane SET {columns} WHERE id = ?", (*values, row_id))
             self._db.execute(_SHARE, (row_id,))
             self._db.execute(
                 "UPDATE lane SET name = 'unknown-' || id WHERE id = ? AND typeof(name) <> 'text'", (row_id,)
@@ -177,11 +186,11 @@ class _Mend:
     def _begin_rosters(self, lanes: str, given: int) -> None:
         """These lanes begin with their exits anew: leases that are out end as if they had gone out directly."""
         which = f"lane IN ({lanes})"
-        self._db.execute(f"UPDATE task SET exit = ? WHERE state = {LEASED} AND {which}", (DIRECT, given))  # noqa: S608 -- constants
-        self._db.execute(f"DELETE FROM lane_rest WHERE {which}", (given,))  # noqa: S608 -- constant
-        self._db.execute(f"DELETE FROM lane_exit WHERE {which}", (given,))  # noqa: S608 -- constant
+        self._db.execute(f"UPDATE task SET exit = ? WHERE state = {LEASED} AND {which}", (DIRECT, given))
+        self._db.execute(f"DELETE FROM lane_rest WHERE {which}", (given,))
+        self._db.execute(f"DELETE FROM lane_exit WHERE {which}", (given,))
         self._db.execute("UPDATE exit SET holder = 0, trial = 0 WHERE crawl = ?", (self._crawl,))
-        self._db.execute(f"UPDATE lane SET exits = x'', exits_next = 0 WHERE id IN ({lanes})", (given,))  # noqa: S608 -- constant
+        self._db.execute(f"UPDATE lane SET exits = x'', exits_next = 0 WHERE id IN ({lanes})", (given,))
 
     def _read_tasks(self) -> None:
         """Tasks that cannot be read become dead letters; those of a missing lane get one."""
@@ -189,7 +198,7 @@ class _Mend:
         odd = f"{_odd(_TASK_NUMBERS)} OR state NOT BETWEEN {QUEUED} AND {CANCELLED} OR {_odd(_TASK_TEXTS, 'text')}"
         # Not fetched at once: there may be millions. The bad ones are changed after the walk.
         rows = self._db.execute(
-            f"SELECT id, key, lane, payload, kind, {odd} FROM task WHERE id BETWEEN ? AND ?",  # noqa: S608 -- constants
+            f"SELECT id, key, lane, payload, kind, {odd} FROM task WHERE id BETWEEN ? AND ?",
             ids_of(self._crawl),
         )
         bad, homeless, moved = [], [], []
@@ -263,14 +272,15 @@ class _Mend:
                 "SELECT state, count(*) FROM task WHERE id BETWEEN ? AND ? GROUP BY state", ids_of(self._crawl)
             ).fetchall()
         )
-        counts = [states.get(state, 0) for state in range(len(COUNTS))]
-        assignments = ", ".join(f"{name} = ?" for name in COUNTS)
-        differs = " OR ".join(f"{name} <> ?" for name in COUNTS)
+        counts = [states.get(state, 0) for state in range(len(STATE_NAMES))]
+        assignments = ", ".join(f"{name} = ?" for name in STATE_NAMES)
+        differs = " OR ".join(f"{name} <> ?" for name in STATE_NAMES)
         wrong = self._db.execute(
-            f"UPDATE crawl SET {assignments} WHERE id = ? AND ({differs})",  # noqa: S608 -- constants
+            f"UPDATE crawl SET {assignments} WHERE id = ? AND ({differs})",
             (*counts, self._crawl, *counts),
         ).rowcount
-        if self._aside["crawl"] and not self._one("SELECT dedup_ttl OR keys FROM crawl WHERE id = ?", self._crawl):
+        keeps_keys = "SELECT dedup_ttl = 0 AND keys = 'known' FROM crawl WHERE id = ?"
+        if self._aside["crawl"] and self._one(keeps_keys, self._crawl):
             # A key whose task has no row any more is done, unless it never had one.
             keys = self._one("SELECT count(*) FROM seen WHERE crawl = ?", self._crawl)
             without = "SELECT value FROM counter WHERE crawl = ? AND kind = 'note' AND name = ?"
@@ -286,13 +296,13 @@ class _Mend:
         self._db.execute("DELETE FROM counter WHERE crawl = ? AND kind = ?", (self._crawl, WAITING))
         self._db.execute(
             "INSERT INTO lane_kind (lane, kind, crawl, waiting) SELECT lane, kind, crawl, count(*) FROM task"
-            " WHERE id BETWEEN ? AND ? AND state = 0 AND kind > 0 GROUP BY lane, kind",
+            f" WHERE id BETWEEN ? AND ? AND state = {QUEUED} AND kind > 0 GROUP BY lane, kind",
             ids_of(self._crawl),
         )
         self._db.execute(REFRESH_ALL, (self._crawl,))
         counts = self._db.execute(
-            "SELECT kind, count(*) FROM task WHERE id BETWEEN ? AND ? AND state IN (0, 1, 4) AND kind > 0"
-            " GROUP BY kind",
+            "SELECT kind, count(*) FROM task WHERE id BETWEEN ? AND ?"
+            f" AND state IN ({QUEUED}, {DELAYED}, {CANCELLED}) AND kind > 0 GROUP BY kind",
             ids_of(self._crawl),
         ).fetchall()
         for number, count in counts:
@@ -312,13 +322,13 @@ class _Mend:
 
 
 _LANES_ANEW = (
-    "UPDATE lane SET waiting = told.waiting, in_flight = told.in_flight, opener = told.opener FROM ("
-    "SELECT lane.id, count(*) FILTER (WHERE task.state = 0 AND task.kind = 0) AS waiting,"
-    " count(*) FILTER (WHERE task.state = 2 AND task.token > 0) AS in_flight,"
-    " coalesce(max(lane.opener) FILTER (WHERE task.state = 2 AND abs(task.token) = lane.opener), 0) AS opener"
-    " FROM lane LEFT JOIN task ON task.lane = lane.id AND task.state IN (0, 2) WHERE lane.crawl = ? GROUP BY lane.id"
-    ") AS told WHERE told.id = lane.id"
-    " AND (lane.waiting <> told.waiting OR lane.in_flight <> told.in_flight OR lane.opener <> told.opener)"
+    "UPDATE lane SET waiting = counted.waiting, in_flight = counted.in_flight, opener = counted.opener FROM ("
+    f"SELECT lane.id, count(*) FILTER (WHERE task.state = {QUEUED} AND task.kind = 0) AS waiting,"
+    f" count(*) FILTER (WHERE task.state = {LEASED} AND task.token > 0) AS in_flight,"
+    f" coalesce(max(lane.opener) FILTER (WHERE task.state = {LEASED} AND abs(task.token) = lane.opener), 0) AS opener"
+    f" FROM lane LEFT JOIN task ON task.lane = lane.id AND task.state IN ({QUEUED}, {LEASED})"
+    " WHERE lane.crawl = ? GROUP BY lane.id) AS counted WHERE counted.id = lane.id"
+    " AND (lane.waiting <> counted.waiting OR lane.in_flight <> counted.in_flight OR lane.opener <> counted.opener)"
 )
 
 

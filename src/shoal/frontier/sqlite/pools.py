@@ -302,7 +302,7 @@ def _statuses(db: sqlite3.Connection, crawl: int, *, now: float) -> Iterator[Exi
     for lane, name, row in db.execute("SELECT id, name, exits FROM lane WHERE crawl = ? AND exits <> x''", (crawl,)):
         names = pools.get(name.partition(VIA)[2], NO_POOL).names
         in_flight = decode(row).flights
-        select = f"SELECT place, {', '.join(Ended._fields)} FROM lane_exit WHERE lane = ?"  # noqa: S608 -- constant
+        select = f"SELECT place, {', '.join(Ended._fields)} FROM lane_exit WHERE lane = ?"
         ended = {index: Ended(*values) for index, *values in db.execute(select, (lane,))}
         for index in ended.keys() | in_flight.keys():
             yield status_of(

@@ -30,14 +30,14 @@ from shoal.frontier.rules.tasks import (
     outcome_of,
 )
 from shoal.frontier.sqlite.ledger import Ledger
-from shoal.frontier.sqlite.rows import DEAD, HTTP_NUMBER, LaneRow
+from shoal.frontier.sqlite.rows import DEAD, DELAYED, HTTP_NUMBER, LaneRow
 from shoal.model import HTTP, PutReport, Task
 from shoal.sqlite_file import insert_rows
 
 MAX_REMOVED = 500  # expired keys that one call removes, so that it stays short; the next call goes on
 
 KNOWN_PAST = (
-    "SELECT value FROM json_each(?) CROSS JOIN past"  # noqa: S608 -- constants
+    "SELECT value FROM json_each(?) CROSS JOIN past"
     f" ON past.crawl = ? AND past.generation IN ({', '.join('?' * KEPT_GENERATIONS)}) AND past.key = value"
 )
 EXPIRED_PAST = "SELECT crawl, generation, key FROM past WHERE crawl = ? AND generation < ? LIMIT ?"
@@ -133,11 +133,11 @@ _TASK = "INSERT INTO task (id, crawl, key, lane, ord, state, at, max_attempts, p
 _TASK_OF_KIND = "INSERT INTO task (id, crawl, key, lane, ord, state, at, max_attempts, payload, kind)"
 _SHAPE = "INSERT INTO shape (lane, shape, known)"
 # Made by the first put that needs it: most crawls visit no page again, and should not pay for it.
-_BY_KEY = "CREATE INDEX IF NOT EXISTS task_visit ON task (crawl, key) WHERE state = 1 AND token <> 0"
+_BY_KEY = f"CREATE INDEX IF NOT EXISTS task_visit ON task (crawl, key) WHERE state = {DELAYED} AND token <> 0"
 # A task that was lent before and has all its attempts waits for its next visit; one that is tried again has used some.
 _HASTEN = (
     "UPDATE task INDEXED BY task_visit SET at = ? WHERE crawl = ? AND key IN (SELECT value FROM json_each(?))"
-    " AND state = 1 AND token <> 0 AND attempts = 0 AND free_retries = 0 AND at > ?"
+    f" AND state = {DELAYED} AND token <> 0 AND attempts = 0 AND free_retries = 0 AND at > ?"
 )
 KNOWN = "SELECT json_group_array(value) FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
 
@@ -322,7 +322,7 @@ START: Final[Position] = (-1, -1e30)  # before every key, also the lowest one
 
 def check_earlier(ledger: Ledger) -> None:
     """Refuse a crawl whose keys are not there any more."""
-    if ledger.crawl.keys:
+    if ledger.crawl.keys != "known":
         raise no_keys_to_know(ledger.crawl.name, DROPPED)
 
 

@@ -38,9 +38,9 @@ class Moment(msgspec.Struct, frozen=True):
     mended: bool = False
 
 
-# The states of a task, as its row has them.
+# The states of a task, as numbered in its row and in the indexes of `schema.sql`.
 QUEUED, DELAYED, LEASED, DEAD, CANCELLED = range(5)
-COUNTS = ("queued", "delayed", "leased", "dead", "cancelled")  # the counter of each state, in the order of the states
+STATE_NAMES = ("queued", "delayed", "leased", "dead", "cancelled")  # by state; also the names of the crawl's counters
 
 CRAWL_COLUMNS = (
     "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost, cost,"
@@ -96,7 +96,7 @@ class CrawlRow(msgspec.Struct):
     kinds: str
     ran: float
     limits: str
-    keys: int
+    keys: str
     apart: int
     share: float
     fastest: float
@@ -220,12 +220,12 @@ LentRow = tuple[int, float, int, str]
 
 ON_THEIR_WAY = (
     "SELECT json_group_array(json_array(task.id, task.lane)) FROM json_each(?)"
-    " CROSS JOIN task ON task.crawl = ? AND task.key = json_extract(json_each.value, '$[0]') AND task.state = 2"
+    f" CROSS JOIN task ON task.crawl = ? AND task.key = json_extract(json_each.value, '$[0]') AND task.state = {LEASED}"
     " WHERE task.token = json_extract(json_each.value, '$[1]') AND typeof(task.lane) = 'integer'"
 )
 NEXT_TASKS = (
-    "SELECT lane, id, attempts, losses, free_retries, payload FROM task WHERE lane = ? AND kind = 0 AND state = 0"
-    " ORDER BY ord LIMIT ?"
+    "SELECT lane, id, attempts, losses, free_retries, payload FROM task"
+    f" WHERE lane = ? AND kind = 0 AND state = {QUEUED} ORDER BY ord LIMIT ?"
 )
 _LAND = "UPDATE task SET token = -token WHERE id IN (SELECT value FROM json_each(?))"
 FREE = (
@@ -233,7 +233,7 @@ FREE = (
     " WHERE lane.id = landed.column1 AND typeof(lane.in_flight) = 'integer'"
 )
 LEND = (
-    "UPDATE task SET state = 2, at = lent.column2, token = lent.column3, attempts = attempts + 1, worker = ?,"
+    f"UPDATE task SET state = {LEASED}, at = lent.column2, token = lent.column3, attempts = attempts + 1, worker = ?,"
     " exit = lent.column4 FROM (VALUES {rows}) AS lent WHERE task.id = lent.column1"
 )
 START = (
@@ -298,7 +298,7 @@ def write_wishes(db: sqlite3.Connection, lanes: Iterable[LaneRow]) -> None:
 @cache
 def tasks_select(lanes: int) -> str:
     """NEXT_TASKS for so many lanes."""
-    return " UNION ALL ".join([f"SELECT * FROM ({NEXT_TASKS})"] * lanes)  # noqa: S608 -- constant
+    return " UNION ALL ".join([f"SELECT * FROM ({NEXT_TASKS})"] * lanes)
 
 
 HTTP_NUMBER = 0  # of http in the column `kind` of tasks; another kind's is its index in the crawl's list, from 1 on
@@ -311,21 +311,19 @@ _DUE = (
     "(SELECT iif(in_flight < cap AND opener = 0, max(next_start, exits_next), NULL) FROM lane"
     " WHERE lane.id = lane_kind.lane)"
 )
-REFRESH = f"UPDATE lane_kind SET due = {_DUE} WHERE lane IN (SELECT value FROM json_each(?))"  # noqa: S608 -- constant
-REFRESH_ALL = f"UPDATE lane_kind SET due = {_DUE} WHERE crawl = ?"  # noqa: S608 -- constant
+REFRESH = f"UPDATE lane_kind SET due = {_DUE} WHERE lane IN (SELECT value FROM json_each(?))"
+REFRESH_ALL = f"UPDATE lane_kind SET due = {_DUE} WHERE crawl = ?"
 _OF_KIND = "FROM lane_kind WHERE crawl = ? AND kind = ? AND waiting > 0 AND due IS NOT NULL"
 READY_OF_KIND = (
-    f"SELECT {LENDING_COLUMNS} FROM lane WHERE id IN"  # noqa: S608 -- constant
-    f" (SELECT lane {_OF_KIND} AND due <= ? ORDER BY due, lane LIMIT ?)"
+    f"SELECT {LENDING_COLUMNS} FROM lane WHERE id IN (SELECT lane {_OF_KIND} AND due <= ? ORDER BY due, lane LIMIT ?)"
 )
 FAR_OF_KIND = (
-    f"SELECT {LENDING_COLUMNS} FROM lane WHERE id IN"  # noqa: S608 -- constant
-    f" (SELECT lane {_OF_KIND} AND due > ? ORDER BY due DESC LIMIT ?)"
+    f"SELECT {LENDING_COLUMNS} FROM lane WHERE id IN (SELECT lane {_OF_KIND} AND due > ? ORDER BY due DESC LIMIT ?)"
 )
 NEXT_OF_KIND = f"SELECT due {_OF_KIND} ORDER BY due LIMIT 1"
 NEXT_TASKS_OF_KIND = (
     "SELECT ord, kind, lane, id, attempts, losses, free_retries, payload FROM task"
-    " WHERE lane = ? AND kind = ? AND state = 0 ORDER BY ord LIMIT ?"
+    f" WHERE lane = ? AND kind = ? AND state = {QUEUED} ORDER BY ord LIMIT ?"
 )
 
 

@@ -45,7 +45,7 @@ CREATE TABLE crawl (
     kinds TEXT NOT NULL DEFAULT '',
     ran REAL NOT NULL DEFAULT 0,
     limits TEXT NOT NULL DEFAULT '',
-    keys INTEGER NOT NULL DEFAULT 0,
+    keys TEXT NOT NULL DEFAULT 'known',
     apart INTEGER NOT NULL DEFAULT 0,
     share REAL NOT NULL DEFAULT 1,
     fastest REAL NOT NULL DEFAULT 0
@@ -93,7 +93,7 @@ CREATE TABLE past (
 ) WITHOUT ROWID;
 
 -- One row per task that is not done. id = crawl * 2^40 + sequence: rows are appended, and never get a used id.
--- state: 0 queued, 1 delayed, 2 leased, 3 dead, 4 cancelled.
+-- state: 0 queued, 1 delayed, 2 leased, 3 dead, 4 cancelled; statements use the names of `rows.py` for them.
 -- at: due time when delayed, end of the lease when leased, time of death when dead.
 -- token: of the last lease; below zero from the moment that its request has landed, which no longer counts in lane.in_flight.
 -- losses: leases in a row that were lost with their worker.

@@ -27,7 +27,8 @@ from shoal.frontier.sqlite.rows import DEAD, HTTP_NUMBER, LEASED, LaneRow, Momen
 from shoal.model import DIRECT, Dead, Done, ExitUse, Handed, Lease, Released, Result, Retry, SettleReport, Task
 
 _LOST = (
-    "SELECT id, lane, token, attempts, losses, max_attempts, worker, exit, kind FROM task WHERE crawl = ? AND state = 2"
+    "SELECT id, lane, token, attempts, losses, max_attempts, worker, exit, kind FROM task"
+    f" WHERE crawl = ? AND state = {LEASED}"
 )
 EXPIRED = f"{_LOST} AND at <= ? ORDER BY at, id LIMIT ?"
 HELD_BY = f"{_LOST} AND worker = ? ORDER BY at, id"
@@ -125,7 +126,7 @@ def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: Exi
 HELD = (
     "SELECT json_group_array(json_array(task.key, task.id, task.lane, task.token, task.attempts, task.free_retries,"
     " task.max_attempts, task.exit))"
-    " FROM json_each(?) CROSS JOIN task ON task.crawl = ? AND task.key = value AND task.state = 2"
+    f" FROM json_each(?) CROSS JOIN task ON task.crawl = ? AND task.key = value AND task.state = {LEASED}"
 )
 # In a crawl with several kinds.
 HELD_WITH_KIND = HELD.replace("task.exit))", "task.exit, task.kind))")
@@ -139,7 +140,7 @@ _GO_ON = (
 )
 _EXTEND = "UPDATE task SET at = ? WHERE id IN (SELECT value FROM json_each(?))"
 _DELETE = "DELETE FROM task WHERE id IN (SELECT value FROM json_each(?))"
-_BURY = "UPDATE task SET state = 3, at = ?, reason = ?, detail = ?, losses = 0, worker = '' WHERE id = ?"
+_BURY = f"UPDATE task SET state = {DEAD}, at = ?, reason = ?, detail = ?, losses = 0, worker = '' WHERE id = ?"
 
 
 class Held(msgspec.Struct, array_like=True):

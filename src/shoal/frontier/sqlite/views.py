@@ -17,7 +17,7 @@ from shoal.frontier.sqlite.lanes import held
 from shoal.frontier.sqlite.lease import DECODER
 from shoal.frontier.sqlite.ledger import PACE, REST, WAITING, Ledger
 from shoal.frontier.sqlite.put import ids_of, known_ended
-from shoal.frontier.sqlite.rows import DELAYED, LEASED, LENDING_COLUMNS, LaneRow
+from shoal.frontier.sqlite.rows import DELAYED, LEASED, LENDING_COLUMNS, STATE_NAMES, LaneRow
 from shoal.model import (
     HTTP,
     CrawlState,
@@ -30,7 +30,6 @@ from shoal.model import (
     WorkerBeat,
 )
 
-_STATES = (TaskState.QUEUED, TaskState.DELAYED, TaskState.LEASED, TaskState.DEAD, TaskState.CANCELLED)
 _OTHERS = "(SELECT coalesce(sum(waiting), 0) FROM lane_kind WHERE lane_kind.lane = lane.id)"
 _STATUS = "state, payload, attempts, reason, detail, worker, at, losses"
 
@@ -71,7 +70,7 @@ def _due_in(ledger: Ledger) -> float:
     """Seconds until the first delayed task is due."""
     if not ledger.crawl.delayed:
         return 0.0
-    select = "SELECT min(at) FROM task WHERE crawl = ? AND state = 1"
+    select = f"SELECT min(at) FROM task WHERE crawl = ? AND state = {DELAYED}"
     (at,) = ledger.db.execute(select, (ledger.crawl.id,)).fetchone()
     return 0.0 if at is None else max(0.0, at - ledger.now)
 
@@ -98,7 +97,7 @@ def lanes(ledger: Ledger, *, limit: int, skip: int = 0, search: str = "") -> lis
     # In a crawl with several kinds, a lane's tasks of all of them wait.
     waiting = "waiting" if ledger.kinds is None else f"waiting + {_OTHERS}"
     rows = ledger.db.execute(
-        f"SELECT {LENDING_COLUMNS}, {waiting} AS total FROM lane WHERE crawl = ? AND (total > 0 OR in_flight > 0)"  # noqa: S608 -- constant
+        f"SELECT {LENDING_COLUMNS}, {waiting} AS total FROM lane WHERE crawl = ? AND (total > 0 OR in_flight > 0)"
         " AND instr(name, ?) > 0 ORDER BY total DESC, in_flight DESC, id LIMIT ? OFFSET ?",
         (ledger.crawl.id, search, limit, skip),
     )
@@ -153,11 +152,11 @@ def dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
 
 def look_up(ledger: Ledger, key: int) -> TaskStatus:
     """For people, not for crawls: where the key is known, looks through the crawl's tasks."""
-    crawl, is_dropped = ledger.crawl.id, bool(ledger.crawl.keys)
+    crawl, is_dropped = ledger.crawl.id, ledger.crawl.keys != "known"
     select = "SELECT 1 FROM seen WHERE crawl = ? AND key = ?"
     if not is_dropped and ledger.db.execute(select, (crawl, key)).fetchone() is None:
         return TaskStatus(state=TaskState.DONE if known_ended(ledger, [key]) else TaskState.UNKNOWN)
-    select = f"SELECT {_STATUS} FROM task WHERE id BETWEEN ? AND ? AND key = ?"  # noqa: S608 -- constant
+    select = f"SELECT {_STATUS} FROM task WHERE id BETWEEN ? AND ? AND key = ?"
     row = ledger.db.execute(select, (*ids_of(crawl), key)).fetchone()
     if row is None:
         return TaskStatus(state=TaskState.UNKNOWN if is_dropped else TaskState.DONE)
@@ -168,7 +167,7 @@ def tasks_of(ledger: Ledger, url: str, *, lanes: Sequence[str]) -> list[TaskStat
     """The URL is searched in the packed tasks: only those that hold it are unpacked."""
     named = msgspec.json.encode(list(lanes)).decode()
     rows = ledger.db.execute(
-        f"SELECT {_STATUS} FROM task WHERE id BETWEEN ? AND ?"  # noqa: S608 -- constant
+        f"SELECT {_STATUS} FROM task WHERE id BETWEEN ? AND ?"
         " AND lane IN (SELECT id FROM lane WHERE crawl = ? AND name IN (SELECT value FROM json_each(?)))"
         " AND instr(payload, ?) > 0",
         (*ids_of(ledger.crawl.id), ledger.crawl.id, named, url.encode("utf-8", "surrogatepass")),
@@ -180,7 +179,7 @@ def tasks_of(ledger: Ledger, url: str, *, lanes: Sequence[str]) -> list[TaskStat
 def _status(ledger: Ledger, row: tuple[Any, ...]) -> TaskStatus:
     state, payload, attempts, reason, detail, worker, at, losses = row
     return TaskStatus(
-        state=_STATES[state],
+        state=TaskState(STATE_NAMES[state]),
         task=DECODER.decode(payload),
         attempts=attempts,
         reason=reason,
