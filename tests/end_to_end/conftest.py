@@ -23,7 +23,7 @@ from shoal.crawl.beginning import begin
 from shoal.crawl.opening import Places, opened
 from shoal.crawl.sources import feed, requests_of
 from shoal.model import Progress
-from shoal.run import intake_of, settings_of
+from shoal.run.intakes import intake_of, settings_of
 from shoal.spider.loading import load_spider
 from shoal.testing.chaos.survey import survey
 from shoal.testing.servers.proxy_servers import Tinyproxy

@@ -21,7 +21,7 @@ from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
 from shoal.frontier.rules.constants import MAX_TAKEN_BYTES
 from shoal.model import Crawl, CrawlState, DeadFilter
-from shoal.run import intake_of
+from shoal.run.intakes import intake_of
 from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess

@@ -20,7 +20,7 @@ from shoal.frontier.redis.shards import shards_of
 from shoal.model import Crawl, CrawlState, DeadFilter
 from shoal.settings.table import Settings
 from shoal.testing.contract.frontier.case import make_task
-from shoal.testing.fakes import MemoryStore
+from shoal.testing.memory_store import MemoryStore
 from shoal.testing.servers.redis_server import RedisServer
 
 CRAWL = "books-1"

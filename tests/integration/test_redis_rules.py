@@ -117,7 +117,7 @@ DRIVERS = {
         "exit_rules",
         "return never_is_nil(exit_rules.look_again_at(a or math.huge, pool_of({patience = b}), c))",
     ),
-    "RECKON": ("clock_rules", "return clock_rules.reckon(a, b, c, d)"),
+    "RECKON": ("clock_rules", "return clock_rules.reckon(a, b, c, d and {time = d, way = e})"),
     "IS_NOTED": ("clock_rules", "return clock_rules.is_noted(a, b)"),
     "WAS_AWAY": ("clock_rules", "return clock_rules.was_away(a, b, c, d)"),
     "RAN_SINCE": ("clock_rules", "return clock_rules.ran_since(a, b)"),
