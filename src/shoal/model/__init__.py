@@ -1,4 +1,4 @@
-"""The nouns of shoal, which travel between spider, worker and frontier. Imports no other module of shoal."""
+"""The data that spider, worker and frontier exchange: tasks, leases, results, crawls. Imports nothing else of shoal."""
 
 from __future__ import annotations
 
@@ -8,19 +8,6 @@ from shoal.model.crawls import (
     CrawlState,
     Limit,
     Pool,
-)
-from shoal.model.endings import (
-    DUPLICATE,
-    Dead,
-    Done,
-    ExitUse,
-    Handed,
-    LaneUpdate,
-    PutReport,
-    Released,
-    Result,
-    Retry,
-    SettleReport,
 )
 from shoal.model.leases import (
     BROWSER,
@@ -40,7 +27,20 @@ from shoal.model.leases import (
     random_key,
     stage_lane,
 )
-from shoal.model.looks import (
+from shoal.model.results import (
+    DUPLICATE,
+    Dead,
+    Done,
+    ExitUse,
+    Handed,
+    LaneUpdate,
+    PutReport,
+    Released,
+    Result,
+    Retry,
+    SettleReport,
+)
+from shoal.model.status import (
     NO_EXIT,
     VISITS,
     CrawlSize,
