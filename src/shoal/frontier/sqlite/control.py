@@ -1,4 +1,4 @@
-"""Steering crawls: open, pause, resume, cancel, delete, forget, dead letters. Such calls are rare and may take long."""
+"""Rare changes to crawls, which may take long: open, pause, resume, cancel, feed, forget keys, clear dead letters."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL, STAYER
 from shoal.frontier.rules.exits import check_exits
-from shoal.frontier.rules.hosts import ALONE, SHARED, effective_weight
+from shoal.frontier.rules.hosts import ALONE, DELETING, SHARED, effective_weight
 from shoal.frontier.rules.tasks import DROPPED, decoded, encoded, losses_of_requeued, outcome_of, unreadable_crawl
 from shoal.frontier.sqlite import pools
-from shoal.frontier.sqlite.deletion import DELETING
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.put import change_ttl, expire_keys, forget_ended, ids_of, retire
 from shoal.frontier.sqlite.rows import CANCELLED, DEAD, DELAYED, QUEUED, Moment
@@ -38,7 +37,7 @@ _SETTINGS = 10  # the index of the settings among these columns
 
 
 def load(db: sqlite3.Connection, name: str, *, at: Moment) -> Ledger:
-    """The crawl's ledger; an unknown crawl is the user's mistake."""
+    """The crawl's ledger; raises UsageError for an unknown crawl."""
     ledger = Ledger.load(db, name, at=at)
     if ledger is None:
         raise UsageError(f"there is no crawl {name!r}; `shoal status` lists them")
@@ -46,7 +45,7 @@ def load(db: sqlite3.Connection, name: str, *, at: Moment) -> Ledger:
 
 
 def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, at: Moment) -> Crawl | None:
-    """The crawl; None: the rest of an older one of this name is to be removed first."""
+    """Create or change the crawl; None: a half-deleted crawl of this name must be deleted first."""
     if crawl.dedup != "exact":
         raise UsageError(
             f"dedup {crawl.dedup!r} needs a Redis frontier: set dedup to exact, or use --frontier redis://…"
@@ -63,7 +62,7 @@ def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, at: Moment) -> Crawl | N
 
 
 def _take_over(db: sqlite3.Connection, crawl: Crawl, former: tuple[int, float, int, float], *, at: Moment) -> None:
-    """Change how the crawl is run. Lanes whose pace was the crawl's own follow it."""
+    """Change settings and limits of an existing crawl. Lanes that have the crawl's pace get the new one."""
     row_id, interval, cap, fastest = former
     budgets = crawl.budgets
     db.execute(
@@ -96,7 +95,7 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, former: tuple[int, float, i
 def _change_pace(
     db: sqlite3.Connection, row_id: int, which: str, *, old: tuple[float, int], new: tuple[float, int], **values: object
 ) -> None:
-    """Lanes whose pace was the crawl's or the pool's own follow it: `follow_pace` of the rules as one statement,
+    """Give lanes that have the crawl's or the pool's pace the new one: `follow_pace` of the rules as one statement,
     because there may be a million lanes."""
     db.execute(
         f"UPDATE lane SET cap = :new WHERE crawl = :crawl AND {which} AND cap = :old",
@@ -113,7 +112,7 @@ def _change_pace(
 
 
 def _stay_within(db: sqlite3.Connection, row_id: int, which: str, *, fastest: float) -> None:
-    """Lanes that are faster than searches may make them now slow down."""
+    """Slow down lanes that are faster than searches may now make them."""
     least = "iif(:fastest, min(:fastest, base_interval), base_interval)"
     db.execute(
         f"UPDATE lane SET interval = {least}, next_start = max(next_start, last_start + {least}),"
@@ -127,7 +126,7 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
     budgets = crawl.budgets
     row_id = db.execute(
         "INSERT INTO crawl (name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape,"
-        " max_cost, cost, dedup_ttl, generation, turned, epoch, last_seq, last_token,"
+        " max_cost, cost, dedup_ttl, generation, generation_began, epoch, last_seq, last_token,"
         " queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost, limits, apart, share,"
         " fastest)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ?, ?, ?, ?)",
@@ -139,7 +138,8 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
     ).lastrowid  # fmt: skip
     db.execute("UPDATE crawl SET epoch = id * ? WHERE id = ?", (EPOCHS_PER_CRAWL, row_id))
     db.execute(
-        "INSERT INTO crawl_about (crawl, spider, settings, pools, rolls, created, weight) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO crawl_about (crawl, spider, settings, pools, exit_names, created, weight)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             row_id, crawl.spider, msgspec.json.encode(crawl.settings), msgspec.json.encode(crawl.pools),
             pools.encode_names(crawl.pools, {}), crawl.created or now, crawl.weight,
@@ -148,7 +148,7 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
 
 
 def crawls(db: sqlite3.Connection, path: object) -> list[Crawl]:
-    """All crawls, newest first. One whose settings cannot be read is listed as refused."""
+    """All crawls, newest first. A crawl whose settings cannot be read has a `refusal`."""
     return [
         _listed(row, path) for row in db.execute(f"{_CRAWLS} WHERE state <> 'deleting' ORDER BY created DESC, id DESC")
     ]
@@ -204,7 +204,7 @@ def set_feeding(ledger: Ledger, feeder: str, *, seconds: float, makes_up: float 
 def forget(ledger: Ledger, keys: Sequence[int]) -> None:
     """Done keys become unknown; so do dead ones, and their letters are dropped."""
     crawl = ledger.crawl
-    # Walks through the crawl's tasks: waiting ones have no index by key.
+    # Reads all tasks of the crawl: waiting tasks have no index by key.
     rows = ledger.db.execute(
         "SELECT key, id, state, reason FROM task WHERE id BETWEEN ? AND ? AND key IN (SELECT value FROM json_each(?))",
         (*ids_of(crawl.id), msgspec.json.encode(list(keys)).decode()),
@@ -280,7 +280,7 @@ def dead_rows(
 
 
 def _drop(ledger: Ledger, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Dead letters, given as (id, reason), count as done from now on."""
+    """Delete dead letters, given as (id, reason), and count them as done."""
     for _, reason in rows:
         ledger.tally("outcome", outcome_of(reason), -1)
         ledger.tally("outcome", DROPPED)
@@ -290,7 +290,7 @@ def _drop(ledger: Ledger, rows: Sequence[tuple[Any, ...]]) -> None:
 
 
 def _cancel(ledger: Ledger) -> None:
-    """Waiting tasks keep their rows: a cancelled crawl can be resumed."""
+    """Cancel the waiting tasks. Their rows stay: a cancelled crawl can be resumed."""
     crawl = ledger.crawl
     ledger.db.execute(
         f"UPDATE task SET state = {CANCELLED} WHERE id BETWEEN ? AND ? AND state IN ({QUEUED}, {DELAYED})",

@@ -1,7 +1,7 @@
-"""Records of the SQLite frontier that cannot be read: set aside, and replaced where the rest tells what they were.
+"""Sets aside records of the SQLite frontier that cannot be read, and restores what other records tell.
 
-Nothing looks for them while all goes well. A verb that fails on what it read has all crawls of the file gone through
-here, in one transaction, and is run again. A task that cannot be read becomes a dead letter, `bad record`."""
+Runs only after a method has failed on a record: all crawls of the file are checked in one transaction, and the method
+runs again. A task that cannot be read becomes a dead letter, `bad record`."""
 
 from __future__ import annotations
 
@@ -33,16 +33,15 @@ from shoal.frontier.sqlite.rows import (
 )
 from shoal.model import DIRECT, HTTP, STAGE, Crawl, CrawlState, Pool, Task
 
-# What working with a damaged record raises.
+# The errors that a damaged record causes.
 UNREADABLE: Final = (ValueError, IndexError, KeyError, TypeError, OverflowError, msgspec.MsgspecError)
 UNKNOWN_URL: Final = "(unknown URL)"
 LONGEST_SHOWN = 500  # bytes of a bad record that its dead letter shows
 
 _CRAWL_NUMBERS = (
     "feeding", "interval", "cap", "needs_rules", "max_pages", "max_per_lane", "max_per_shape", "max_cost", "cost",
-    "dedup_ttl", "generation", "turned", "epoch", "last_seq", "last_token", "queued", "delayed", "leased", "done",
-    "dead", "cancelled", "duplicates", "stale", "retried", "lost", "clock_last", "clock_shift",
-    "ran",
+    "dedup_ttl", "generation", "generation_began", "epoch", "last_seq", "last_token", "queued", "delayed", "leased",
+    "done", "dead", "cancelled", "duplicates", "stale", "retried", "lost", "clock_last", "clock_shift", "ran",
 )  # fmt: skip
 _LANE_NUMBERS = (
     "next_start", "last_start", "blocked_until", "interval", "base_interval", "cap", "in_flight", "waiting", "known",
@@ -58,7 +57,7 @@ _BURY = (
     " token = 0, attempts = ?, free_retries = 0, worker = '', exit = '', reason = ?, detail = ?, losses = 0,"
     " kind = ? WHERE id = ?"
 )
-# A lane that looks at others once too often does no harm.
+# SHARED is always safe: such a lane only reads other crawls once more than needed.
 _SHARE = (
     f"UPDATE lane SET sharing = iif(instr(name, '{STAGE}') OR (SELECT apart FROM crawl WHERE crawl.id = lane.crawl),"
     f" {APART}, {SHARED}) WHERE id = ?"
@@ -69,7 +68,7 @@ _DROP_COUNTERS = (
 )
 _POOLS = msgspec.json.Decoder(tuple[Pool, ...])
 _OFFERS = msgspec.json.Decoder(dict[str, Offer])
-_ROLLS = msgspec.json.Decoder(dict[str, tuple[str, ...]])
+_NAMES = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 _URL = re.compile(rb"https?://[\x21-\x7e]+")
 _HEADS = {0xD9: 1, 0xDA: 2}  # the first byte of a packed text of more than 31 bytes, and the bytes of its length
 
@@ -77,13 +76,13 @@ _LOG = logging.getLogger("shoal.frontier")
 
 
 def mend(db: sqlite3.Connection, *, now: float) -> int:
-    """Go through all crawls; gives how many records were set aside or corrected. In a transaction of the caller."""
+    """Check all crawls, in the caller's transaction; gives how many records were set aside or corrected."""
     crawls = db.execute("SELECT id, name FROM crawl WHERE state <> 'deleting'").fetchall()
     return sum(_Mend(db, row_id, name, now=now).run() for row_id, name in crawls)
 
 
 class _Mend:
-    """One walk over a crawl."""
+    """One check of a crawl."""
 
     def __init__(self, db: sqlite3.Connection, crawl: int, name: str, *, now: float) -> None:
         self._db = db
@@ -107,12 +106,12 @@ class _Mend:
         return total + self._count_anew()
 
     def _read_crawl(self) -> None:
-        """Columns that are no numbers take the value that a new crawl has; those of tasks are counted anew."""
+        """Replace columns that should be numbers by those of a new crawl; counters of tasks are recounted later."""
         fresh = Crawl(id="", spider="")
         last_seq = (
             self._one("SELECT max(id) FROM task WHERE id BETWEEN ? AND ?", *ids_of(self._crawl)) or 0
         ) % SEQUENCES
-        defaults = {"interval": fresh.interval, "cap": fresh.cap, "turned": self._now, "last_seq": last_seq}
+        defaults = {"interval": fresh.interval, "cap": fresh.cap, "generation_began": self._now, "last_seq": last_seq}
         *kinds, state = self._db.execute(
             f"SELECT {_types(_CRAWL_NUMBERS)}, state FROM crawl WHERE id = ?",
             (self._crawl,),
@@ -142,26 +141,26 @@ class _Mend:
         self._aside["feeder"] += gone.rowcount
 
     def _read_pools(self) -> None:
-        """Pools that cannot be read are none, until the crawl is opened again with those that it has."""
-        select = "SELECT pools, rolls, offers FROM crawl_about WHERE crawl = ?"
+        """Drop pools that cannot be read, until the crawl is opened with its pools again."""
+        select = "SELECT pools, exit_names, offers FROM crawl_about WHERE crawl = ?"
         row = self._db.execute(select, (self._crawl,)).fetchone()
-        readers = (_POOLS.decode, _ROLLS.decode, _OFFERS.decode)
+        readers = (_POOLS.decode, _NAMES.decode, _OFFERS.decode)
         if row is None or all(
             _reads(read, value) for read, value in zip(readers, (row[0], row[1], row[2] or b"{}"), strict=True)
         ):
             return
         self._aside["pools"] += 1
         pools = _POOLS.decode(row[0]) if _reads(_POOLS.decode, row[0]) else ()
-        rolls = {pool.name: pool.exits for pool in pools}
+        exit_names = {pool.name: pool.exits for pool in pools}
         self._db.execute(
-            "UPDATE crawl_about SET pools = ?, rolls = ?, offers = x'' WHERE crawl = ?",
-            (msgspec.json.encode(pools), msgspec.json.encode(rolls), self._crawl),
+            "UPDATE crawl_about SET pools = ?, exit_names = ?, offers = x'' WHERE crawl = ?",
+            (msgspec.json.encode(pools), msgspec.json.encode(exit_names), self._crawl),
         )
-        # The indexes of exits may be others now.
+        # Exits may have other indexes now.
         self._begin_rosters("SELECT id FROM lane WHERE crawl = ? AND exits <> x''", self._crawl)
 
     def _read_lanes(self) -> None:
-        """A lane whose row is bad gets the pace of its crawl, and what its tasks tell."""
+        """Give a lane with a damaged row the pace of its crawl; its counters are recounted later."""
         interval, cap = self._db.execute("SELECT interval, cap FROM crawl WHERE id = ?", (self._crawl,)).fetchone()
         defaults = {"next_start": self._now, "interval": interval, "base_interval": interval, "cap": cap}
         columns = ", ".join(f"{column} = ?" for column in _LANE_NUMBERS)
@@ -184,7 +183,7 @@ class _Mend:
                 self._begin_rosters("SELECT ?", row_id)
 
     def _begin_rosters(self, lanes: str, given: int) -> None:
-        """These lanes begin with their exits anew: leases that are out end as if they had gone out directly."""
+        """Reset the exits of these lanes; their current leases end as if they used no exit."""
         which = f"lane IN ({lanes})"
         self._db.execute(f"UPDATE task SET exit = ? WHERE state = {LEASED} AND {which}", (DIRECT, given))
         self._db.execute(f"DELETE FROM lane_rest WHERE {which}", (given,))
@@ -193,10 +192,10 @@ class _Mend:
         self._db.execute(f"UPDATE lane SET exits = x'', exits_next = 0 WHERE id IN ({lanes})", (given,))
 
     def _read_tasks(self) -> None:
-        """Tasks that cannot be read become dead letters; those of a missing lane get one."""
+        """Turn tasks that cannot be read into dead letters; create missing lanes of tasks."""
         lanes = dict(self._db.execute("SELECT id, name FROM lane WHERE crawl = ?", (self._crawl,)).fetchall())
         odd = f"{_odd(_TASK_NUMBERS)} OR state NOT BETWEEN {QUEUED} AND {CANCELLED} OR {_odd(_TASK_TEXTS, 'text')}"
-        # Not fetched at once: there may be millions. The bad ones are changed after the walk.
+        # Not fetched at once: there may be millions. Changes follow after the loop.
         rows = self._db.execute(
             f"SELECT id, key, lane, payload, kind, {odd} FROM task WHERE id BETWEEN ? AND ?",
             ids_of(self._crawl),
@@ -233,7 +232,7 @@ class _Mend:
             key = task.key if task is not None else row_id
         lane = self._lane(task.lane if task is not None else "unknown") if lane is None else lane
         name = lanes.get(lane, "unknown")
-        # One that nobody can fetch allows no attempt: it is not queued again.
+        # Without a URL, no attempt is allowed: the letter cannot be queued again.
         letter = task or Task(url=url or UNKNOWN_URL, key=key, lane=name, max_attempts=4 if url else 0)
         letter = msgspec.structs.replace(letter, key=key, lane=name)
         state, reason, attempts = self._db.execute(
@@ -254,7 +253,7 @@ class _Mend:
         )  # fmt: skip
 
     def _lane(self, name: str) -> int:
-        """The lane of this name, which is made if it is missing."""
+        """The lane of this name; creates it if it is missing."""
         self._db.execute(
             "INSERT OR IGNORE INTO lane (crawl, name, next_start, last_start, blocked_until, interval, base_interval,"
             " cap, in_flight, waiting, known, opener, rules_until, rules_version, exits, exits_next)"
@@ -266,7 +265,7 @@ class _Mend:
         return lane
 
     def _count_anew(self) -> int:
-        """Counters of tasks as the tasks are; gives how many rows were wrong."""
+        """Recount the tasks of the crawl and of its lanes; gives how many rows were wrong."""
         states = dict(
             self._db.execute(
                 "SELECT state, count(*) FROM task WHERE id BETWEEN ? AND ? GROUP BY state", ids_of(self._crawl)
@@ -281,7 +280,7 @@ class _Mend:
         ).rowcount
         keeps_keys = "SELECT dedup_ttl = 0 AND keys = 'known' FROM crawl WHERE id = ?"
         if self._aside["crawl"] and self._one(keeps_keys, self._crawl):
-            # A key whose task has no row any more is done, unless it never had one.
+            # A known key without a task is done, unless it was marked as known without one.
             keys = self._one("SELECT count(*) FROM seen WHERE crawl = ?", self._crawl)
             without = "SELECT value FROM counter WHERE crawl = ? AND kind = 'note' AND name = ?"
             done = keys - sum(counts) - int(self._one(without, self._crawl, KNOWN_KEYS) or 0)
@@ -291,7 +290,7 @@ class _Mend:
         return wrong
 
     def _count_kinds_anew(self) -> None:
-        """The queues of other kinds than http, as the tasks are."""
+        """Recount the queues of other kinds than http."""
         self._db.execute("DELETE FROM lane_kind WHERE crawl = ?", (self._crawl,))
         self._db.execute("DELETE FROM counter WHERE crawl = ? AND kind = ?", (self._crawl, WAITING))
         self._db.execute(
@@ -358,7 +357,7 @@ def _task(payload: Any) -> Task | None:
 
 
 def _url_in(payload: Any) -> str:
-    """The URL that a packed task begins with, as far as it can be told; empty: it cannot."""
+    """The URL at the beginning of a packed task; empty: not found."""
     raw = payload if isinstance(payload, bytes) else str(payload).encode("utf-8", "replace")
     found = _URL.search(raw)
     if found is None:

@@ -1,4 +1,4 @@
-"""Looking at crawls: progress, lanes, dead letters, one task, workers."""
+"""Reads for people: progress, lanes, dead letters, one task, workers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _due_in(ledger: Ledger) -> float:
 
 
 def _kinds(ledger: Ledger, waiting: Mapping[str, int]) -> dict[str, int]:
-    """How many tasks of each kind wait, given those of other kinds than http, cancelled ones too."""
+    """How many tasks of each kind wait. `waiting`: the counters of other kinds than http, which include cancelled."""
     crawl = ledger.crawl
     if ledger.kinds is None:
         return {}
@@ -94,7 +94,7 @@ def _reason(ledger: Ledger) -> str:
 
 
 def lanes(ledger: Ledger, *, limit: int, skip: int = 0, search: str = "") -> list[LaneStatus]:
-    # In a crawl with several kinds, a lane's tasks of all of them wait.
+    # In a crawl with several kinds, tasks of all kinds count.
     waiting = "waiting" if ledger.kinds is None else f"waiting + {_OTHERS}"
     rows = ledger.db.execute(
         f"SELECT {LENDING_COLUMNS}, {waiting} AS total FROM lane WHERE crawl = ? AND (total > 0 OR in_flight > 0)"
@@ -127,7 +127,7 @@ def lanes(ledger: Ledger, *, limit: int, skip: int = 0, search: str = "") -> lis
 
 
 def _whys(ledger: Ledger, lanes: Iterable[LaneRow]) -> dict[tuple[int, str], str]:
-    """Why these lanes rest or are slow, and why they have a pace of their own."""
+    """By lane and REST or PACE: why it rests or is slow, and why it has a pace of its own."""
     ids = msgspec.json.encode([lane.id for lane in lanes]).decode()
     select = "SELECT lane, kind, why FROM lane_why WHERE lane IN (SELECT value FROM json_each(?))"
     return {(lane, kind): why for lane, kind, why in ledger.db.execute(select, (ids,))}
@@ -151,7 +151,7 @@ def dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
 
 
 def look_up(ledger: Ledger, key: int) -> TaskStatus:
-    """For people, not for crawls: where the key is known, looks through the crawl's tasks."""
+    """For people, not for crawls: if the key is known, reads all tasks of the crawl."""
     crawl, is_dropped = ledger.crawl.id, ledger.crawl.keys != "known"
     select = "SELECT 1 FROM seen WHERE crawl = ? AND key = ?"
     if not is_dropped and ledger.db.execute(select, (crawl, key)).fetchone() is None:
@@ -164,7 +164,7 @@ def look_up(ledger: Ledger, key: int) -> TaskStatus:
 
 
 def tasks_of(ledger: Ledger, url: str, *, lanes: Sequence[str]) -> list[TaskStatus]:
-    """The URL is searched in the packed tasks: only those that hold it are unpacked."""
+    """Searches the URL in the packed tasks, and unpacks only those that contain it."""
     named = msgspec.json.encode(list(lanes)).decode()
     rows = ledger.db.execute(
         f"SELECT {_STATUS} FROM task WHERE id BETWEEN ? AND ?"
@@ -196,7 +196,7 @@ def beat(db: sqlite3.Connection, sign: WorkerBeat, *, now: float) -> None:
     if db.execute("UPDATE worker SET crawl = :crawl, seen = :seen, beat = :beat WHERE name = :name", row).rowcount:
         return
     db.execute("INSERT INTO worker (name, crawl, seen, beat) VALUES (:name, :crawl, :seen, :beat)", row)
-    # Only when a worker is new: signs of life come every second.
+    # Only when a worker is new: heartbeats come every second.
     db.execute("DELETE FROM worker WHERE seen < ?", (now - WORKERS_KEPT_SECONDS,))
     db.execute(
         "DELETE FROM worker WHERE name IN"
@@ -216,7 +216,7 @@ def workers_of(db: sqlite3.Connection, crawl: str) -> list[WorkerBeat]:
 
 
 def _readable(rows: Iterable[tuple[bytes]]) -> Iterator[WorkerBeat]:
-    """The signs of life that can be read. One that cannot is gone with the next sign of its worker, or after a day."""
+    """The heartbeats that can be read. A damaged one is replaced by its worker's next one, or deleted after a day."""
     for (row,) in rows:
         with contextlib.suppress(msgspec.DecodeError, TypeError):
             yield msgspec.json.decode(row, type=WorkerBeat)
