@@ -62,8 +62,8 @@ _GONE = (
     " says what it needs if the crawl itself is elsewhere"
 )
 _REPLACED = (
-    "{path} was replaced by another file while shoal used it: what was written since is not in the new one; run again"
-    " to go on with that"
+    "{path} was replaced by another file while shoal used it: what was written since is not in the new file; run again"
+    " to continue with the new file"
 )
 
 

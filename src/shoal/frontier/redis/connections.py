@@ -96,7 +96,7 @@ class SlotMap:
         for node in dict.fromkeys([node for _, _, node in self._ranges] + list(self._address.nodes)):
             connection = new_connection(self._address.server, host=node[0], port=node[1])
             try:
-                return _ranges(await _slots(connection), node)
+                return _ranges(await ask(connection, "CLUSTER", "SLOTS"), node)
             except (exceptions.AuthenticationError, exceptions.NoPermissionError):
                 raise
             except (exceptions.RedisError, OSError, TimeoutError) as error:
@@ -106,11 +106,6 @@ class SlotMap:
             finally:
                 await connection.disconnect(nowait=True)
         raise failure or ServerUnreachable(f"no node of {self._address.shown} answers")
-
-
-async def _slots(connection: AbstractConnection) -> list[Any]:
-    answer: list[Any] = await ask(connection, "CLUSTER", "SLOTS")
-    return answer
 
 
 def _ranges(answer: Iterable[Any], asked: Node) -> list[tuple[int, int, Node]]:

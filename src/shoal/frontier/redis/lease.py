@@ -273,16 +273,18 @@ async def _reclaim_overdue(runner: ShardRunner, shards: Sequence[Shard], *, seco
 
 async def _stop_if_reached(runner: ShardRunner, surveys: Mapping[Shard, list[Any]]) -> bool:
     """Stop the crawls that have reached a limit over all their shards; gives whether there are any."""
-    looks: dict[Shard, bytes] = {shard: answer[5] for shard, answer in surveys.items() if len(answer) > 5 and answer[5]}
+    # Of each shard: a line with the tasks left and the value of each limit, then the limits (see limits_so_far).
+    so_far: dict[Shard, bytes] = {
+        shard: answer[5] for shard, answer in surveys.items() if len(answer) > 5 and answer[5]
+    }
     are_stopped = False
-    for crawl in {shard.crawl for shard in looks}:
+    for crawl in {shard.crawl for shard in so_far}:
         shards = [shard for shard in surveys if shard.crawl == crawl]
-        found = [looks[shard] for shard in shards if shard in looks]
-        limits = decoded(found[0].partition(b"\n")[2])
-        columns = zip(*(map(float, look.partition(b"\n")[0].split()) for look in found), strict=True)
-        left, *values = columns
-        come_to = [sum(each) if limit.of == "note" else max(each) for limit, each in zip(limits, values, strict=True)]
-        why = next((limit.why for limit, value in zip(limits, come_to, strict=True) if value >= limit.most), "")
+        found = [so_far[shard].partition(b"\n") for shard in shards if shard in so_far]
+        limits = decoded(found[0][2])
+        left, *columns = zip(*(map(float, line.split()) for line, _, _ in found), strict=True)
+        values = [sum(each) if limit.of == "note" else max(each) for limit, each in zip(limits, columns, strict=True)]
+        why = next((limit.why for limit, value in zip(limits, values, strict=True) if value >= limit.most), "")
         if why and sum(left):
             await stop(runner, shards, reason=why)
             are_stopped = True

@@ -236,7 +236,9 @@ def _lend(grant: Grant, tasks: Sequence[TaskRow], request: LeaseRequest, *, is_f
             break
         lease = _lease(grant, row, opens_lane=opens_lane, alone=alone, exits=exits, latest=latest)
         if lease is None:
-            _wait_for_exits(ledger, lane, lent)
+            # No exit has a slot in time; other crawls may free theirs at any time.
+            if not lent and ledger.exits_of(lane).are_used_elsewhere:
+                lane.next_start = max(lane.next_start, ledger.now + LOOK_AGAIN_SECONDS)
             break
         lent.append(lease)
         if alone:
@@ -247,21 +249,15 @@ def _lend(grant: Grant, tasks: Sequence[TaskRow], request: LeaseRequest, *, is_f
     return lent
 
 
-def _wait_for_exits(ledger: Ledger, lane: LaneRow, lent: Sequence[Lease]) -> None:
-    """No exit has a slot in time. If nothing was leased and other crawls use the exits, check again soon."""
-    if not lent and ledger.exits_of(lane).are_used_elsewhere:
-        lane.next_start = max(lane.next_start, ledger.now + LOOK_AGAIN_SECONDS)
-
-
 def _count_lent(ledger: Ledger, lane: LaneRow, lent: Sequence[Lease]) -> None:
     ledger.crawl.queued -= len(lent)
     ledger.crawl.leased += len(lent)
+    lane.in_flight += len(lent)
     if ledger.kinds is None:
         lane.waiting -= len(lent)
     else:
         for number in ledger.kinds.numbers(lease.task.kind for lease in lent):
             ledger.stop_waiting(lane, number)
-    lane.in_flight += len(lent)
 
 
 def _lease(
@@ -347,8 +343,8 @@ def _check_not_stuck(ledger: Ledger) -> None:
 
 
 def _ask_again(ledger: Ledger, kinds: Sequence[str], passed_over: Collection[str]) -> float:
-    """Seconds until a task of these kinds can be lent that is in this crawl already. `passed_over`: the crawls that
-    lent none because their lanes wait for the exits of other workers; each delays only itself."""
+    """Seconds until a stored task of these kinds can be leased. `passed_over`: the crawls that leased none because
+    their lanes wait for exits of other workers; each delays only itself."""
     crawl = ledger.crawl
     if crawl.state != CrawlState.RUNNING:
         return MAX_ASK_AGAIN
