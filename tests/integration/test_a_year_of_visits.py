@@ -20,6 +20,8 @@ from shoal.model import Crawl, Done, Lease, LeaseBatch, Visit
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 
+pytestmark = pytest.mark.full
+
 CRAWL = "year"
 HOUR, DAY = 3600.0, 86_400.0
 BEGIN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()

@@ -39,7 +39,7 @@ class SteadyTimes:
 
     def __init__(self, steady: Callable[[], float] | None) -> None:
         self._steady = steady
-        self._answers: dict[str, tuple[float, float, float]] = {}
+        self._answers: dict[str, tuple[float, float, float, float]] = {}
         self._ways: dict[str, _Ways] = {}
 
     def now(self) -> float:
@@ -51,14 +51,14 @@ class SteadyTimes:
         answer = self._answers.get(name)
         if answer is None or self._steady is None:
             return None
-        time_of_crawl, asked, answered = answer
-        return Expected(time_of_crawl + self._steady() - answered, answered - asked)
+        time_of_crawl, shift, asked, answered = answer
+        return Expected(time_of_crawl + self._steady() - answered, answered - asked, shift)
 
-    def note(self, name: str, time_of_crawl: float, *, asked: float) -> None:
-        """Note the crawl's time in an answer that just arrived. The answer may be as old as the question (`asked`): so
-        a connection that is always slow is not taken for a step of the clock."""
+    def note(self, name: str, time_of_crawl: float, *, shift: float, asked: float) -> None:
+        """Note the crawl's time and shift in an answer that just arrived. The answer may be as old as the question
+        (`asked`): so a connection that is always slow is not taken for a step of the clock."""
         if self._steady is not None:
-            self._answers[name] = (time_of_crawl, asked, self._steady())
+            self._answers[name] = (time_of_crawl, shift, asked, self._steady())
 
     def age(self, name: str, clock: float, *, asked: float = -math.inf) -> float:
         """How many seconds late an answer arrived, beyond the usual time of an answer, because this process was frozen

@@ -12,10 +12,12 @@ from shoal.frontier.rules.constants import AWAY_SHARE, CLOCK_SECONDS, LONGEST_BR
 
 class Expected(NamedTuple):
     """What a process knows of a crawl's time by its own steady clock: it is `time`, or later by up to `way`, the
-    duration of the process's latest call: when in this span the frontier answered is not known."""
+    duration of the process's latest call: when in this span the frontier answered is not known. `shift`: the crawl's
+    shift in that answer."""
 
     time: float
     way: float
+    shift: float
 
 
 def reckon(clock: float, *, last: float, shift: float, expected: Expected | None) -> tuple[float, float]:
@@ -24,14 +26,15 @@ def reckon(clock: float, *, last: float, shift: float, expected: Expected | None
 
     A clock ahead of the expected time was stepped forward, or the request waited in a frozen server: the crawl's time
     stands still too. A clock behind the latest time was stepped back: the crawl's time continues from there. Either way
-    it continues from the earliest possible time: a later one would put starts too close to earlier ones."""
+    it continues from the earliest possible time: a later one would put starts too close to earlier ones. If the crawl's
+    shift is not the one that the caller knows, its time may have stood still since the caller's last answer: then the
+    latest noted time is the earliest possible one."""
     now = clock + shift
-    if expected is not None and now > expected.time + expected.way + STEP_SECONDS:
-        now = max(last, expected.time)
-    elif now < last:
-        now = last if expected is None else max(last, min(expected.time, last + CLOCK_SECONDS))
-    else:
+    is_ahead = expected is not None and now > expected.time + expected.way + STEP_SECONDS
+    if not is_ahead and now >= last:
         return now, shift
+    earliest = expected.time if expected is not None and expected.shift == shift else last
+    now = max(last, earliest if is_ahead else min(earliest, last + CLOCK_SECONDS))
     return now, now - clock
 
 

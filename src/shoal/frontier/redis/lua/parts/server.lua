@@ -2,15 +2,15 @@
 -- The beginning of every script: the prefix of its keys, the clock, reading and writing many fields at once.
 --
 -- KEYS[1]  the prefix of all keys of a script; they share its hash tag
--- ARGV[1]  the time in seconds, for tests; "": the server's clock. If the caller has asked before: "/", the crawl's time by the caller's
---          own steady clock, "/", and by how much it may be later (see clock_rules)
+-- ARGV[1]  the time in seconds, for tests; "": the server's clock. If the caller has asked before, three more values, each after a "/":
+--          the crawl's time by the caller's own steady clock, by how much it may be later, the crawl's shift then (see clock_rules)
 P, call, format, pack, unpack_struct = KEYS[1], redis.call, string.format, struct.pack, struct.unpack
 
 local MAX_VALUES = 1000
 server_seconds, server_microseconds = unpack(call('TIME'))
-local given, expected_text, way = string.match(ARGV[1], '^(.-)/(.-)/(.+)$')
+local given, expected_text, way, shift = string.match(ARGV[1], '^(.-)/(.-)/(.-)/(.+)$')
 now = tonumber(given or ARGV[1]) or server_seconds + server_microseconds / 1000000
-expected = given and {time = tonumber(expected_text), way = tonumber(way)}
+expected = given and {time = tonumber(expected_text), way = tonumber(way), shift = tonumber(shift)}
 
 -- Fields of a hash by name; a missing field is false.
 function read_fields(key, ...)
