@@ -9,7 +9,7 @@ import sqlite3
 from typing import Final
 
 from shoal.frontier.rules.constants import HEEDED_SECONDS
-from shoal.frontier.rules.hosts import DELETING
+from shoal.frontier.rules.hosts import APART, DELETING
 from shoal.frontier.rules.keys import not_finished
 from shoal.frontier.rules.tasks import KNOWN_KEYS
 from shoal.frontier.sqlite.ledger import Ledger
@@ -24,7 +24,7 @@ _KEEP = (
     " max(last_start - :shift + max(lane.interval, :heeded), blocked_until - :shift, rules_until - :shift,"
     " coalesce(lane_learnt.until - :shift, 0)) AS ends"
     " FROM lane LEFT JOIN lane_rules ON lane_rules.lane = lane.id LEFT JOIN lane_learnt ON lane_learnt.lane = lane.id"
-    " WHERE lane.id IN ({lanes}) AND sharing >= 0) WHERE ends > :wall"
+    " WHERE lane.id IN ({lanes}) AND sharing <> :apart) WHERE ends > :wall"
     " ON CONFLICT DO UPDATE SET"
     " last_start = max(last_start, excluded.last_start), blocked_until = max(blocked_until, excluded.blocked_until),"
     " rules = iif(excluded.rules_until > rules_until, excluded.rules, rules),"
@@ -42,7 +42,7 @@ def keep_hosts(db: sqlite3.Connection, crawl: int, lanes: str, *, wall: float) -
     `lanes`: a SELECT of their ids, whose only parameter is the crawl's id."""
     db.execute(_FORGET, (wall,))
     (shift,) = db.execute("SELECT clock_shift FROM crawl WHERE id = ?", (crawl,)).fetchone()
-    values = {"crawl": crawl, "shift": shift, "wall": wall, "heeded": HEEDED_SECONDS}
+    values = {"crawl": crawl, "shift": shift, "wall": wall, "heeded": HEEDED_SECONDS, "apart": APART}
     db.execute(_KEEP.format(lanes=lanes.replace("?", ":crawl")), values)
 
 

@@ -40,15 +40,24 @@ from shoal.frontier.rules.lanes import share_out, starts_within
 from shoal.frontier.sqlite.exits import OtherExits, joined
 from shoal.frontier.sqlite.ledger import NOT_ALONE, Ledger
 from shoal.frontier.sqlite.pools import NO_POOL, decode, read_pools
-from shoal.frontier.sqlite.rows import LENDING_COLUMNS, READY_AT, SHARING, LaneRow, Moment, write_wishes
+from shoal.frontier.sqlite.rows import (
+    IS_READY,
+    LENDING_COLUMNS,
+    READY_AT,
+    SHARING,
+    STARTS_AT,
+    LaneRow,
+    Moment,
+    write_wishes,
+)
 from shoal.frontier.sqlite.settle import reclaim_expired
 from shoal.model import HTTP, VIA, CrawlState, Held, LaneUpdate, Lease, Pool
 
 OTHERS = (
     "SELECT lane.id, crawl.id, crawl.name, crawl.clock_shift, crawl.state, last_start, blocked_until,"
     " lane.interval, base_interval, lane.cap, in_flight, opener, turn, wish, sharing, rules_until,"
-    " exits FROM lane JOIN crawl ON crawl.id = lane.crawl WHERE lane.name = ? AND sharing >= 0 AND lane.crawl <> ?"
-    " ORDER BY lane.id"
+    f" exits FROM lane JOIN crawl ON crawl.id = lane.crawl WHERE lane.name = ? AND sharing <> {APART}"
+    " AND lane.crawl <> ? ORDER BY lane.id"
 )
 KEPT = "SELECT last_start, blocked_until, rules_until FROM host WHERE name = ? AND until > ?"
 _RULES = "SELECT rules, delay, why FROM lane_rules WHERE lane = ?"
@@ -266,8 +275,8 @@ def held(ledger: Ledger, lane: LaneRow) -> Held | None:
 
 
 READY = (
-    f"SELECT {LENDING_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"
-    " AND max(next_start, exits_next) <= ? ORDER BY max(next_start, exits_next), id LIMIT ?"
+    f"SELECT {LENDING_COLUMNS} FROM lane WHERE crawl = ? AND {IS_READY} AND {STARTS_AT} <= ?"
+    f" ORDER BY {STARTS_AT}, id LIMIT ?"
 )
 
 

@@ -35,10 +35,12 @@ from shoal.frontier.sqlite.rows import (
     DEAD,
     DELAYED,
     HTTP_NUMBER,
+    IS_READY,
     LEASED,
     LENDING_COLUMNS,
     NEXT_TASKS,
     QUEUED,
+    STARTS_AT,
     LaneRow,
     LentRow,
     Moment,
@@ -56,13 +58,10 @@ DECODER = msgspec.msgpack.Decoder(Task)
 
 DUE = f"SELECT id, lane, kind FROM task WHERE crawl = ? AND state = {DELAYED} AND at <= ? ORDER BY at, id LIMIT ?"
 FAR_AHEAD = (
-    f"SELECT {LENDING_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"
-    " AND max(next_start, exits_next) > ? ORDER BY max(next_start, exits_next) DESC, id LIMIT ?"
+    f"SELECT {LENDING_COLUMNS} FROM lane WHERE crawl = ? AND {IS_READY} AND {STARTS_AT} > ?"
+    f" ORDER BY {STARTS_AT} DESC, id LIMIT ?"
 )
-NEXT_LANE = (
-    "SELECT max(next_start, exits_next) FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"
-    " ORDER BY max(next_start, exits_next) LIMIT 1"
-)
+NEXT_LANE = f"SELECT {STARTS_AT} FROM lane WHERE crawl = ? AND {IS_READY} ORDER BY {STARTS_AT} LIMIT 1"
 NEXT_DUE = f"SELECT at FROM task WHERE crawl = ? AND state = {DELAYED} ORDER BY at LIMIT 1"
 NEXT_EXPIRY = f"SELECT at FROM task WHERE crawl = ? AND state = {LEASED} ORDER BY at LIMIT 1"
 NEXT_TIMES = f"SELECT ({NEXT_LANE}), ({NEXT_DUE}), ({NEXT_EXPIRY})"

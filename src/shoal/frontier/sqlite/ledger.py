@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.frontier.rules.constants import LEARNT_SECONDS, LONGEST_WHY, MAX_SAMPLES, STAGE_CAP, STAYER
 from shoal.frontier.rules.crawl_time import is_noted, ran_since, reckon, was_away
-from shoal.frontier.rules.hosts import ALONE, SHARED, first_sharing, in_time_of
+from shoal.frontier.rules.hosts import ALONE, APART, SHARED, first_sharing, in_time_of
 from shoal.frontier.rules.keys import keys_dropped
 from shoal.frontier.rules.lanes import first_pace, takes_why
 from shoal.frontier.sqlite.exits import NO_OTHERS, CrawlExits, LaneExits, OtherExits, begin_roster
@@ -50,14 +50,18 @@ _NEW_LANE = (
     " waiting, known, opener, rules_until, rules_version, exits, exits_next, sharing)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_HAS_COMPANY = "SELECT 1 FROM lane WHERE name = ? AND sharing >= 0 UNION ALL SELECT 1 FROM host WHERE name = ? LIMIT 1"
+_HAS_COMPANY = (
+    f"SELECT 1 FROM lane WHERE name = ? AND sharing <> {APART} UNION ALL SELECT 1 FROM host WHERE name = ? LIMIT 1"
+)
 _LEARNT = (
     "SELECT until, lane_learnt.interval, clock_shift FROM lane JOIN lane_learnt ON lane_learnt.lane = lane.id"
-    " JOIN crawl ON crawl.id = lane.crawl WHERE lane.name = ? AND sharing >= 0"
+    f" JOIN crawl ON crawl.id = lane.crawl WHERE lane.name = ? AND sharing <> {APART}"
     " UNION ALL SELECT learnt_until, learnt, 0.0 FROM host WHERE name = ? AND until > ?"
 )
-# The test `sharing >= 0` selects the index.
-NOT_ALONE = f"UPDATE lane SET sharing = {SHARED} WHERE name = ? AND sharing >= 0 AND sharing = {ALONE} AND id <> ?"
+# The test of APART selects the index.
+NOT_ALONE = (
+    f"UPDATE lane SET sharing = {SHARED} WHERE name = ? AND sharing <> {APART} AND sharing = {ALONE} AND id <> ?"
+)
 _SPARE = f"UPDATE task SET at = ? WHERE crawl = ? AND state = {LEASED} AND at > ? AND at <= ?"
 
 

@@ -51,6 +51,10 @@ LENDING_COLUMNS = f"{LANE_COLUMNS}, sharing, turn"  # for lease calls; most meth
 READY_AT = (2, 15)  # the indexes of next_start and exits_next among these columns
 SHARING = 16  # the index of sharing
 UNREAD = -2  # the column `sharing` was not read
+# Conditions on lanes, and when a lane may start, as the index `lane_ready` has them.
+MAY_START = "in_flight < cap AND opener = 0"
+IS_READY = f"waiting > 0 AND {MAY_START}"
+STARTS_AT = "max(next_start, exits_next)"
 EXIT_COLUMNS = "strikes, struck_lane, parked_until, parkings, trial, holder, session, sessions"
 
 
@@ -301,10 +305,7 @@ _SAVE = (
     "INSERT INTO lane_kind (lane, kind, crawl, waiting) VALUES (?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET waiting = excluded.waiting"
 )
-_DUE = (
-    "(SELECT iif(in_flight < cap AND opener = 0, max(next_start, exits_next), NULL) FROM lane"
-    " WHERE lane.id = lane_kind.lane)"
-)
+_DUE = f"(SELECT iif({MAY_START}, {STARTS_AT}, NULL) FROM lane WHERE lane.id = lane_kind.lane)"
 REFRESH = f"UPDATE lane_kind SET due = {_DUE} WHERE lane IN (SELECT value FROM json_each(?))"
 REFRESH_ALL = f"UPDATE lane_kind SET due = {_DUE} WHERE crawl = ?"
 _OF_KIND = "FROM lane_kind WHERE crawl = ? AND kind = ? AND waiting > 0 AND due IS NOT NULL"

@@ -161,7 +161,7 @@ CREATE TABLE lane (
     wish REAL NOT NULL DEFAULT 0,
     UNIQUE (crawl, name)
 );
-CREATE INDEX lane_shared ON lane (name) WHERE sharing >= 0;
+CREATE INDEX lane_shared ON lane (name) WHERE sharing <> -1;
 CREATE INDEX lane_ready ON lane (crawl, max(next_start, exits_next))
     WHERE waiting > 0 AND in_flight < cap AND opener = 0;
 
