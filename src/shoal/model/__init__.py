@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.model.crawls import (
-    Budgets,
-    Crawl,
-    CrawlState,
-    Limit,
-    Pool,
-)
+from shoal.model.crawls import Budgets, Crawl, CrawlState, Limit, Pool
 from shoal.model.leases import (
     BROWSER,
     DIRECT,
@@ -54,13 +48,7 @@ from shoal.model.status import (
     TaskState,
     TaskStatus,
 )
-from shoal.model.workers import (
-    FETCH_BUCKETS,
-    Duty,
-    Figures,
-    Point,
-    WorkerBeat,
-)
+from shoal.model.workers import FETCH_BUCKETS, Duty, Figures, Point, WorkerBeat
 
 __all__ = [
     "BROWSER",

@@ -14,12 +14,10 @@ DUPLICATE = "duplicate"  # the reason under which links to known pages are count
 class LaneUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """The change that a response makes to its lane; applied in the same step as the settle that carries it.
 
-    - `if_interval`: `interval` counts only if the lane still has this one: many responses that ask for the same
-      slow-down change the pace once
+    - `if_interval`: `interval` counts only if the lane still has this one, so that many responses slow it down once
     - `base_interval`: the lane's own pace, to which an adaptive interval returns
-    - `started`: the request's start slot on the frontier's clock. A refusal of a request that started before the
-      lane's latest slow-down or the end of its rest belongs to the same wave of refusals: it neither slows the lane
-      again nor causes another short rest
+    - `started`: the request's start slot on the frontier's clock. The refusal of a request that started before the
+      lane's latest slow-down or the end of its rest is of the same wave: no further slow-down or short rest follows
     - `why`: the reason of the rest or the slow-down, or of the `base_interval`; shown to people, never a URL
     - `learnt`: the interval that a search has found for the host; kept for the next crawls"""
 
@@ -122,8 +120,7 @@ class PutReport(msgspec.Struct, frozen=True, kw_only=True):
 class SettleReport(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one settle call.
 
-    - `stale`: the leases that were lost before the call
-    - `refused`: by key of a found task, the budget that refused it
+    - `stale`: the leases that were lost before; `refused`: by key of a found task, the budget that refused it
     - `failed`: by index in the call, why a result could not be applied; its lease stands
     - `duplicates`: the found tasks whose keys were known, as (token of the lease, key); without tasks of another shard
     """

@@ -24,7 +24,6 @@ class CrawlSize(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """A crawl's counters, read in one step. `outcomes`, `rejected` and `notes` count by name.
 
-    - `reason`: why the crawl was paused, cancelled or stopped, if known
     - `feeders_lost`: feeders that expired before they had fed everything
     - `kinds`: queued and delayed tasks by kind; empty in a crawl that never had another kind than `http`
     - `due_in`: seconds until the first delayed task is due; 0: one is due, or there is none

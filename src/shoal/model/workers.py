@@ -53,9 +53,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     - `load`: the share of a core that its process needed lately: used, or waited for
     - `left`: when the worker ended its work on the crawl in good order; 0: not yet
     - `most`: the most requests in flight at once since its last heartbeat
-    - `figures`: of its work on this crawl
     - `cores`: how many its machine lets it use; 0: not known
-    - `kinds`: the kinds of tasks that it does
     - `code`: the digest of the spider's code that it has loaded; empty: not known
     - `offers`: how many exits of its machine it offers, by POOL@MACHINE"""
 
