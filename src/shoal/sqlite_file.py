@@ -1,7 +1,7 @@
-"""Opening `shoal.db`: one file with several parts, shared by processes. SQLite's refusals become one clear line each.
+"""Opening `shoal.db`, one SQLite file with several parts, shared by processes; SQLite's errors as one line each.
 
-A part is a group of tables with a version of its own, which the table `shoal_schema` names: how many of its `STEPS`
-have run. A file with a newer part, or of another program, is refused unchanged.
+A part is a group of tables with its own version in the table `shoal_schema`: how many of its `STEPS` have run. A file
+with a newer part, or of another program, is refused unchanged.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ APPLICATION_ID = 0x53484F4C
 BUSY_SECONDS = 30.0
 LONGEST_ERROR = 300
 STATEMENT_ROWS = 128
-# Large enough for the pages that most transactions of the frontier change; a larger one fills up as the file grows
-# and is no faster: in a file with two writers SQLite empties it at every change of hands.
+# Large enough for the pages that most transactions of the frontier change. A larger cache is no faster: SQLite empties
+# it whenever another process has written.
 CACHE_BYTES = 2560 * 1024
-# The scripts that make the tables of each part. Each runs once, in this order, in a new file and in one that lacks it.
-# A migration is one more script at the end of its part: the first one goes behind `schema.sql`. A released script never
-# changes.
+# The scripts that create the tables of each part, run in this order, each once per file. A migration is a new script at
+# the end of its part: the first one goes behind `schema.sql`. A released script never changes.
 _HERE = Path(__file__).parent
 STEPS: Mapping[str, tuple[Path, ...]] = MappingProxyType(
     {
@@ -55,16 +54,16 @@ _REFUSALS = {
     sqlite3.SQLITE_IOERR: "{path}: the disk reports an error while reading or writing; check the disk",
 }
 _NO_TEXT = "Could not decode to UTF-8"
-# Refusals that no waiting helps against.
+# Errors that do not pass by waiting.
 _BROKEN = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
-# A file of items only is not begun anew: a run without it says which options it needs.
+# A file of items alone is not created again: a run without it names the options that it needs.
 _GONE = (
     "{path} was deleted or moved away while shoal used it: put it or a copy back, or run again: that starts afresh, or"
     " says what it needs if the crawl itself is elsewhere"
 )
 _REPLACED = (
-    "{path} was replaced by another file while shoal used it: what was written since is not in the new one; run again"
-    " to go on with that"
+    "{path} was replaced by another file while shoal used it: what was written since is not in the new file; run again"
+    " to continue with the new file"
 )
 
 
@@ -76,18 +75,18 @@ _JOURNAL = ("-wal", "-shm")
 
 
 class FileConnection(sqlite3.Connection):
-    """A connection that knows whether its files are still those that it opened. SQLite itself would go on to write to
-    a file that was deleted, and the writes would be lost in silence."""
+    """A connection that notices when its file or journal was deleted or replaced. SQLite itself would go on writing to
+    a deleted file, and the writes would be lost in silence."""
 
     def watch(self, path: str | Path) -> None:
-        """From now on the file is the one at this path."""
+        """Remember the file at this path."""
         # A spider may change the working directory.
         self._shown, self._path = str(path), os.path.abspath(path)
         self._files: dict[str, tuple[int, int]] = {}
         self._check("")
 
     def check_in_place(self) -> None:
-        """Raise StorageBroken if the file or its journal is gone or another one. Takes a few microseconds.
+        """Raise StorageBroken if the file or its journal is gone or was replaced. Takes a few microseconds.
 
         Only after the first statement: before it, another process that ends may still remove the journal."""
         for ending in ("", *_JOURNAL):
@@ -113,9 +112,8 @@ class FileConnection(sqlite3.Connection):
 def connect(
     path: str | Path, *, part: str, create: bool = True, steps: Mapping[str, Sequence[Path]] = STEPS
 ) -> FileConnection:
-    """Open the file, refuse a foreign or newer one, and run the steps of this part that have not run in it.
-
-    Without `create` a file that is not there is refused."""
+    """Open the file and run the missing steps of this part. Files of other programs or newer versions are refused;
+    without `create`, missing files too."""
     if Path(path).is_dir():
         raise StorageError(f"{path} is a folder: give the path of a file")
     with storage_errors(path):
@@ -134,7 +132,7 @@ def connect(
 
 
 def _connected(path: str | Path, *, create: bool) -> FileConnection:
-    # Only SQLite itself can open a file and not create it: one that was looked for first may be gone when it is opened.
+    # SQLite must refuse the missing file itself: a file that exists when checked may be gone when opened.
     try:
         return sqlite3.connect(
             path if create else f"{Path(path).absolute().as_uri()}?mode=rw",
@@ -152,7 +150,7 @@ def _connected(path: str | Path, *, create: bool) -> FileConnection:
 
 
 def _translated(error: sqlite3.Error, path: str | Path) -> StorageError:
-    """SQLite's error as one line that says what to do."""
+    """SQLite's error as one line that names the remedy."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if str(error).startswith(_NO_TEXT):
         return damaged(path)
@@ -164,7 +162,7 @@ def _translated(error: sqlite3.Error, path: str | Path) -> StorageError:
 
 
 def damaged(path: str | Path) -> StorageBroken:
-    """What is said of a file whose content cannot be what was written."""
+    """The error for a file whose content is not what shoal wrote."""
     return StorageBroken(DAMAGED.format(path=path))
 
 
@@ -201,22 +199,22 @@ def transaction(connection: sqlite3.Connection, mode: str = "IMMEDIATE") -> Iter
 def insert_rows(connection: sqlite3.Connection, insert: str, rows: Sequence[tuple[Any, ...]], tail: str = "") -> None:
     """Insert rows of equal length; `insert` ends before VALUES, `tail` follows the rows.
 
-    Many rows per statement, not `executemany`: that releases the interpreter lock at every row, and beside a busy event
-    loop it waits a switch interval each time to get it back. Measured: a tenth of the rows per second."""
+    Many rows per statement, not `executemany`, which releases the interpreter lock at every row: beside a busy event
+    loop it waits a switch interval each time to get it back (measured: a tenth of the rows per second)."""
     for part in parts(rows):
         statement = f"{insert} VALUES {row_marks(len(part), len(part[0]))}{tail}"
         connection.execute(statement, tuple(chain.from_iterable(part)))
 
 
 def update_rows(connection: sqlite3.Connection, update: str, rows: Sequence[tuple[Any, ...]], *first: Any) -> int:
-    """Update many rows with one statement, for the reason that `insert_rows` has; gives how many it has changed.
+    """Update many rows with one statement (see `insert_rows` for why); gives how many changed.
 
-    `update` has {rows} where the values go, of which column1 is the id of a row; the `first` ones come before them."""
+    `update` has {rows} in place of the values, whose column1 is the id of a row; `first`: values before those."""
     changed = 0
     for start in range(0, len(rows), STATEMENT_ROWS):
         part = rows[start : start + STATEMENT_ROWS]
         columns = len(part[0])
-        # Filled up with rows that match nothing: so a few prepared statements serve every size.
+        # Padded with rows that match nothing: so a few prepared statements serve every size.
         size = filled_size(len(part))
         values = (*first, *chain.from_iterable(part), *(None,) * (columns * (size - len(part))))
         changed += connection.execute(update_of(update, size, columns), values).rowcount
@@ -225,14 +223,14 @@ def update_rows(connection: sqlite3.Connection, update: str, rows: Sequence[tupl
 
 @cache
 def filled_size(rows: int) -> int:
-    """How many rows a statement for so many has: a power of two, or three quarters of one."""
+    """The number of rows of a statement that has room for this many: a power of two, or three quarters of one."""
     power = 1 << (rows - 1).bit_length()
     return power * 3 // 4 if rows <= power * 3 // 4 else power
 
 
 @cache
 def update_of(update: str, rows: int, columns: int) -> str:
-    """The update with marks for so many rows of new values."""
+    """The update with placeholders for this many rows."""
     return update.format(rows=row_marks(rows, columns))
 
 
@@ -246,13 +244,13 @@ def parts(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def row_marks(rows: int, columns: int) -> str:
-    """The marks of so many rows in a statement."""
+    """The placeholders of this many rows."""
     row = f"({', '.join('?' * columns)})"
     return ", ".join([row] * rows)
 
 
 def _version(connection: sqlite3.Connection, path: str | Path, part: str, steps: Mapping[str, Sequence[Path]]) -> int:
-    """How many steps of this part have run in the file. A newer part, whichever it is, refuses the file."""
+    """How many steps of this part have run in the file. Raises StorageError if any part is newer."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if "shoal_schema" in tables:
         found = dict(connection.execute("SELECT part, version FROM shoal_schema").fetchall())
@@ -268,7 +266,7 @@ def _configure(connection: sqlite3.Connection) -> None:
     give_up = time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            # The busy timeout does not cover this change: processes that create the file together meet here.
+            # The busy timeout does not cover this change, and several processes may create the file together.
             connection.execute("PRAGMA journal_mode = WAL")
             break
         except sqlite3.OperationalError as error:
@@ -288,13 +286,13 @@ def _run_steps(
 ) -> None:
     """All steps that the file lacks, in one transaction."""
     with transaction(connection):
-        # Another process may have been quicker.
+        # Another process may have run them meanwhile.
         found = _version(connection, path, part, steps)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(
             "CREATE TABLE IF NOT EXISTS shoal_schema (part TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID"
         )
-        # Not importlib.resources: to load it takes as long as to make the tables.
+        # Not importlib.resources: importing it takes as long as creating the tables.
         for step in steps[part][found:]:
             for statement in _statements(step.read_text(encoding="utf-8")):
                 connection.execute(statement)

@@ -111,7 +111,7 @@ def test_a_crawl_whose_urls_have_expired_sees_every_page_again(folder: Folder, s
     start = f"{site.url}catalogue/page-1.html"
     assert "1 known already" in folder.run("add", "books-1", start).stdout
     with contextlib.closing(sqlite3.connect(folder.path / "shoal.db")) as db, db:
-        db.execute("UPDATE crawl SET turned = turned - 7 * 86400")
+        db.execute("UPDATE crawl SET generation_began = generation_began - 7 * 86400")
     assert "is forgotten since" in folder.json("why", start)["sentence"]
     folder.run("add", "books-1", start)
     again = folder.run("run", name, "--json")

@@ -81,7 +81,7 @@ DAMAGES = {
     "a crawl's state": ("UPDATE crawl SET state = 'odd'", 0),
     "a crawl's clock": ("UPDATE crawl SET clock_shift = 'x'", 0),
     "a crawl's pools": ("UPDATE crawl_about SET pools = '{garbage'", 4),
-    "a crawl's exits": ("UPDATE crawl_about SET rolls = x'ff'", 0),
+    "a crawl's exits": ("UPDATE crawl_about SET exit_names = x'ff'", 0),
     "a named counter": ("UPDATE counter SET value = 'x' WHERE name = 'items'", 0),
     "a sign of life": ("UPDATE worker SET beat = '{garbage'", 0),
 }

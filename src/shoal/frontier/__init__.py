@@ -1,4 +1,4 @@
-"""Where tasks live. `open_frontier` picks the backend by the URL's scheme."""
+"""The frontier: the store of tasks that are not done. `open_frontier` picks the backend by the URL's scheme."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from shoal.frontier.clock import steady_seconds
 
 
 async def open_frontier(url: str) -> Frontier:
-    """Open the frontier at this URL: `sqlite:///path/to/shoal.db`, the bare path of a file, or a Redis server's:
+    """Open the frontier at this URL: `sqlite:///path/to/shoal.db`, the path of a file, or a Redis server:
     `redis://host/0`, `rediss://…` with TLS, `unix:///path/to/socket`, `redis+sentinel://host1,host2/mymaster/0`,
-    `redis+cluster://host1,host2/?shards=16`. With `?shards=N` a new crawl lies in N parts, which the nodes of a
-    cluster share. The URL of a pipe leads to the frontier of the coordinator there."""
+    `redis+cluster://host1,host2/?shards=16`. With `?shards=N` a new crawl is divided into N shards, which the nodes of
+    a cluster share. The URL of a pipe opens the frontier of its coordinator."""
     scheme = scheme_of(url)
     backend = backend_of("frontier", scheme or "sqlite")
     if backend is None:

@@ -1,27 +1,8 @@
-"""The nouns of shoal, which travel between spider, worker and frontier. Imports no other module of shoal."""
+"""The data that spider, worker and frontier exchange: tasks, leases, results, crawls. Imports nothing else of shoal."""
 
 from __future__ import annotations
 
-from shoal.model.crawls import (
-    Budgets,
-    Crawl,
-    CrawlState,
-    Limit,
-    Pool,
-)
-from shoal.model.endings import (
-    DUPLICATE,
-    Dead,
-    Done,
-    ExitUse,
-    Handed,
-    LaneUpdate,
-    PutReport,
-    Released,
-    Result,
-    Retry,
-    SettleReport,
-)
+from shoal.model.crawls import Budgets, Crawl, CrawlState, Limit, Pool
 from shoal.model.leases import (
     BROWSER,
     DIRECT,
@@ -40,7 +21,20 @@ from shoal.model.leases import (
     random_key,
     stage_lane,
 )
-from shoal.model.looks import (
+from shoal.model.results import (
+    DUPLICATE,
+    Dead,
+    Done,
+    ExitUse,
+    Handed,
+    LaneUpdate,
+    PutReport,
+    Released,
+    Result,
+    Retry,
+    SettleReport,
+)
+from shoal.model.status import (
     NO_EXIT,
     VISITS,
     CrawlSize,
@@ -54,13 +48,7 @@ from shoal.model.looks import (
     TaskState,
     TaskStatus,
 )
-from shoal.model.workers import (
-    FETCH_BUCKETS,
-    Duty,
-    Figures,
-    Point,
-    WorkerBeat,
-)
+from shoal.model.workers import FETCH_BUCKETS, Duty, Figures, Point, WorkerBeat
 
 __all__ = [
     "BROWSER",

@@ -1,4 +1,4 @@
-"""Crawls, with the limits and the exits that they have."""
+"""A crawl: its state, budgets, limits and pools of exits."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What ends a crawl before its work is done: it is stopped for the reason `why` when `of` has come to `most`.
+    """Stops a crawl early, for the reason `why`, when the value of `of` reaches `most`.
 
-    `of`: a "note" of this name, summed up over the crawl; "ran", the seconds in which workers were there while it was
-    running; "wall", the time of day as a Unix time."""
+    `of`: "note": the sum of this note over the crawl; "ran": the seconds in which the crawl was running and had
+    workers; "wall": the time of day as a Unix time."""
 
     of: Literal["note", "ran", "wall"]
     most: float
@@ -38,15 +38,16 @@ class Limit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """Exits that a task may ask for by the pool's name, and their limits for the whole fleet.
+    """A named set of exits, with limits that hold for the whole fleet. Tasks ask for it by name.
 
     `interval` and `cap` hold for one exit towards one host, `host_interval` and `host_cap` for all exits of the pool
     together towards one host. An exit that is blocked or fails is quarantined for `quarantine` seconds, twice as long
     each time in a row, at most `max_quarantine`; then it is on probation: one request tries it. `exclusive`: one lease
     at a time, whatever the host. `sticky`: a host keeps its exit while the exit is healthy, at most `rotate` seconds
-    (0: no limit). When no exit was usable for `patience` seconds, the tasks that wait for one are given up. `region`
-    is for people to read, and so are `has_own_rate`, without which `host_interval` is the crawl's, and `written_in`,
-    the table of the configuration."""
+    (0: no limit). When no exit was usable for `patience` seconds, the tasks that wait for one are given up.
+
+    Only shown to people: `region`; `has_own_rate`: False when `host_interval` is the crawl's; `written_in`: the table
+    of the configuration that has the pool."""
 
     name: str
     exits: tuple[str, ...]
@@ -68,16 +69,18 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Crawl(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a spider. `interval` and `cap` are the pace a new lane starts with.
+    """One run of a spider. `interval` and `cap` are the pace of new lanes.
 
-    `dedup_ttl` is how many seconds a key stays known after its task has ended; zero: for ever. `feeding`: opened to be
-    fed, it is not finished before a feeder has come. `refusal`: why this shoal leaves it alone, such as that another
-    version wrote it; empty: it does not. `pace_scope`: whether hosts have their limits over all crawls that say "host",
-    decided when the crawl begins. It shares them with others by `weight`. `fastest`: the shortest interval to which it
-    searches the pace of its hosts; 0: it does not. A new lane of a crawl that does begins with the `interval` that an
-    earlier search has learnt of its host, if one is kept, but with none below `fastest`; its `base_interval` is the
-    crawl's all the same. `limits`: what stops it before its work is done. `keys`: whether it knows its URLs still;
-    those of a finished crawl can be dropped, in steps."""
+    - `dedup_ttl`: seconds for which a key stays known after its task has ended; 0: for ever
+    - `feeding`: the crawl was opened to be fed: it does not finish before its first feeder has come
+    - `refusal`: why this shoal does not work on the crawl, such as an unknown layout; empty: it works on it
+    - `pace_scope`: "host": all crawls with this value share the limits of a host, by `weight`; fixed when the crawl
+      begins
+    - `fastest`: the shortest interval that the search for a host's pace may reach; 0: no search. A new lane of a
+      crawl that searches begins with the interval learnt for its host, if that is kept, but never below `fastest`;
+      its `base_interval` is the crawl's all the same
+    - `limits`: stop the crawl before its work is done
+    - `keys`: whether the keys of its URLs are still known; those of a finished crawl can be dropped, in steps"""
 
     id: str
     spider: str
@@ -102,6 +105,6 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def priority(self) -> int:
-        """Over other crawls; it lies with the settings, which every frontier keeps."""
+        """The crawl's priority over other crawls, from its settings."""
         kept = self.settings.get("priority", 0)
         return kept if isinstance(kept, int) else 0

@@ -1,4 +1,4 @@
-"""Tasks, and tasks lent to a worker."""
+"""Tasks, and their leases to workers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 DIRECT = "direct"
-VIA = " via "  # between a lane's host and its pool; a lane without it goes out directly
-STAGE = " stage "  # between a lane's host and a kind: pages that were fetched wait there for a handler of that kind
-REGION = "region:"  # begins the name of a pool that has the exits that workers offer for a region, and no others
-HTTP = "http"  # the kind of tasks that name none
+VIA = " via "  # in a lane's name, between host and pool; a lane without it uses no proxy
+STAGE = " stage "  # in a lane's name, between host and kind: fetched pages wait there for a handler of that kind
+REGION = "region:"  # begins the name of a pool of a region: it has only exits that workers offer
+HTTP = "http"  # the default kind of tasks
 BROWSER = "browser"  # the kind of tasks whose pages are rendered
 RENDER_WAITS: Final = ("dom", "load", "quiet")
 RENDER_BLOCKS: Final = ("image", "media", "font", "stylesheet", "script")
@@ -19,12 +19,14 @@ RENDER_STEPS: Final = {"click": str, "scroll": int, "script": str, "wait_for": s
 
 
 class Visit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What is known of the visits of a page that is visited more than once. Encoded by position, as tasks are.
+    """The visits of a page that is visited more than once. Encoded by position: new fields go last, with a default.
 
-    `asked` is the time between visits as the request has it, in seconds; None: the spider's; 0: one visit. `visits` so
-    far, the latest one `at` this time; it gave what `harvest` is the fingerprint of. Of `compared` pairs of visits in a
-    row, `seconds` apart in all, `changes` gave different things; older pairs count less. `modified` is when the page
-    changed last, as a sitemap says. The next visit is `planned` seconds after the latest one."""
+    - `asked`: the request's time between visits in seconds; None: the spider's; 0: only one visit
+    - `visits`: how many so far; `at`: time of the latest one; `harvest`: fingerprint of what it found
+    - `compared`: pairs of visits in a row that were compared, `seconds` apart in sum; `changes`: pairs that differed;
+      older pairs count less
+    - `modified`: when the page changed last, by a sitemap
+    - `planned`: seconds from the latest visit to the next one"""
 
     asked: float | None = None
     visits: int = 0
@@ -40,7 +42,7 @@ class Visit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 class Render(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """How a browser renders the page of a request; plain data, so that any worker of the kind `browser` can do it.
 
-    - `wait`: until when to wait: `dom` (parsed), `load` (with all it loads), `quiet` (no request for half a second)
+    - `wait`: when the page is ready: `dom` (parsed), `load` (with all it loads), `quiet` (no request for half a second)
     - `wait_for`: a CSS selector; the page is ready when an element matches
     - `steps`: what to do then, in order: `{"click": "button.more"}`, `{"scroll": 10}` (to the end, so many times, as
       long as the page grows), `{"script": "…"}`, `{"wait_for": ".book"}`
@@ -73,8 +75,8 @@ class Render(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One URL to fetch. Encoded by position: new fields go last, with a default.
 
-    `hastens`: where the key is known and its task waits for its next visit, a put of this one makes that visit due now.
-    It changes nothing else of that task."""
+    `hastens`: if the key is known and its task waits for its next visit, a put makes that visit due now; it changes
+    nothing else of the waiting task."""
 
     url: str
     key: int
@@ -101,10 +103,11 @@ class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """A task lent to one worker. `wait` is how long to hold the start; `token` lets a frontier refuse a late result.
+    """A task leased to one worker. `wait`: seconds until the request may start; `token`: lets a frontier refuse the
+    result of a lost lease.
 
-    `alone`: workers died while they had this task. The worker first ends the pages that it has, then works on this one
-    and on nothing else."""
+    `alone`: workers died while they had this task. The worker first finishes its other pages, then works on this one
+    alone."""
 
     crawl: str
     task: Task
@@ -140,5 +143,5 @@ def stage_lane(lane: str, kind: str) -> str:
 
 
 def random_key() -> int:
-    """A key that no URL has, for a task that must not be merged with any other."""
+    """A random key, for a task that must not be merged with any other."""
     return random.SystemRandom().getrandbits(64) - 2**63

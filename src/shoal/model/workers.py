@@ -1,4 +1,4 @@
-"""What workers tell of themselves, and what is kept of a crawl while they work."""
+"""Heartbeats of workers, duties that one process at a time holds, and points of a crawl's history."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ import msgspec
 
 from shoal.model.leases import HTTP
 
-# Upper bounds, in seconds, of the groups into which fetches are counted by how long they took; one group more: above.
+# Upper bounds in seconds of the histogram of fetch times; its last bucket has no bound.
 FETCH_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker has done for a crawl so far and what it cost: totals since its start.
+    """A worker's work for a crawl and its cost: totals since its start.
 
-    `fetches` are requests that ended, with an answer or a fault. `fetch_times` counts them by how long they took, by
-    FETCH_BUCKETS, not cumulative; `body_seconds` is the part of their time in which bodies came. `statuses` counts them
-    by class: "2xx", "3xx", "4xx", "5xx", "fault". `settles` and `writes` are calls of `frontier.settle` and
-    `store.write`, `lease_calls` those of `frontier.lease`; their seconds are from call to answer. `cpu_seconds` is of
-    the whole process; `parse_cpu`, `handler_cpu` and `store_cpu` are estimates of parts of it, the rest is fetching and
-    shoal. `waiting_for_slots`: seconds in which all slots were taken. `page_requests` are those that rendered pages
-    made themselves, `page_refused` the connections for them that the guard refused."""
+    - `fetches`: requests that ended, with an answer or a fault; `fetch_times`: their histogram by FETCH_BUCKETS, not
+      cumulative; `body_seconds`: the part of their time in which bodies were received
+    - `statuses`: fetches by class: "2xx", "3xx", "4xx", "5xx", "fault"
+    - `lease_calls`, `settles`, `writes`: calls of `frontier.lease`, `frontier.settle` and `store.write`; their seconds
+      are from call to answer
+    - `cpu_seconds`: of the whole process; `parse_cpu`, `handler_cpu` and `store_cpu` are estimates of parts of it, the
+      rest is fetching and shoal
+    - `waiting_for_slots`: seconds in which all slots were taken
+    - `page_requests`: requests made by rendered pages; `page_refused`: their connections that the guard refused"""
 
     fetches: int = 0
     fetch_seconds: float = 0.0
@@ -45,14 +47,15 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's sign of life. `machine` is where its `pid` is valid.
+    """A worker's heartbeat. `machine` is where its `pid` is valid.
 
-    `troubles` says what hinders the worker now, a line each. `load` is the share of a core that its process needed
-    lately: used it, or waited for its turn. `left` is when the worker ended its work on the crawl in good order, 0
-    before that. `most` is how many requests it had on their way at once since its last sign. `figures` are those of
-    its work on this crawl, `cores` those that its machine lets it use, 0 where that is not known. `kinds` are those of
-    the tasks that it does. `code` is the digest of the spider's code that it has loaded, empty where that is not
-    known. `offers`: how many exits of its machine it offers, by POOL@MACHINE."""
+    - `troubles`: what hinders the worker now, one line each
+    - `load`: the share of a core that its process needed lately: used, or waited for
+    - `left`: when the worker ended its work on the crawl in good order; 0: not yet
+    - `most`: the most requests in flight at once since its last heartbeat
+    - `cores`: how many its machine lets it use; 0: not known
+    - `code`: the digest of the spider's code that it has loaded; empty: not known
+    - `offers`: how many exits of its machine it offers, by POOL@MACHINE"""
 
     worker: str
     crawl: str
@@ -79,8 +82,8 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Duty(NamedTuple):
-    """What `hold_duty` gives: whether the holder has the duty, what its holders have noted, and the number of the term,
-    which rises whenever the duty comes to another holder."""
+    """The answer of `hold_duty`. `is_ours`: whether the caller holds the duty; `notes`: as its holders left them;
+    `term`: rises whenever the holder changes."""
 
     is_ours: bool
     notes: bytes
@@ -88,12 +91,11 @@ class Duty(NamedTuple):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl at one moment of its history. Counts are totals so far: the difference of two points is what happened
-    between them.
+    """A crawl at one moment of its history. Counts are totals: the difference of two points is what happened between
+    them.
 
-    `at`, in seconds since 1970, is set by the frontier. `outcomes` are the commonest ones, the rest counts as "other".
-    `fetch_times` and `received_bytes` are summed over the latest workers of the crawl, `workers` counts those at
-    work."""
+    `at`: seconds since 1970, set by the frontier. `outcomes`: the commonest ones, the rest as "other". `fetch_times`
+    and `received_bytes`: sums over the latest workers of the crawl. `workers`: how many are at work."""
 
     at: float = 0.0
     queued: int

@@ -34,8 +34,8 @@ HOT_QUERIES = {
     "next lane": sqlite_lease.NEXT_LANE,
     "next due task": sqlite_lease.NEXT_DUE,
     "next expiry": sqlite_lease.NEXT_EXPIRY,
-    "held tasks": sqlite_settle.HELD,
-    "held tasks of several kinds": sqlite_settle.HELD_WITH_KIND,
+    "held tasks": sqlite_settle.LEASED_KEYS,
+    "held tasks of several kinds": sqlite_settle.LEASED_WITH_KIND,
     "next tasks of a kind": rows.NEXT_TASKS_OF_KIND,
     "next lane with tasks of a kind": rows.NEXT_OF_KIND,
     "requests on their way": rows.ON_THEIR_WAY,
@@ -60,7 +60,7 @@ async def test_no_hot_query_looks_through_all_rows(tmp_path: Path, query: str) -
         assert step.startswith("SEARCH") or step == "SCAN json_each VIRTUAL TABLE INDEX 1:"
 
 
-@pytest.mark.parametrize("query", [sqlite_settle.HELD, rows.ON_THEIR_WAY], ids=["held", "on their way"])
+@pytest.mark.parametrize("query", [sqlite_settle.LEASED_KEYS, rows.ON_THEIR_WAY], ids=["held", "on their way"])
 async def test_a_leased_task_is_found_by_its_key(tmp_path: Path, query: str) -> None:
     await (await SqliteFrontier.open(tmp_path / "shoal.db")).close()
     connection = sqlite3.connect(tmp_path / "shoal.db")

@@ -1,4 +1,4 @@
-"""A Redis URL: the part that people may see, and how to connect to the server, sentinels or cluster nodes it names."""
+"""A Redis URL: its form without secrets, and how to connect to the server, sentinels or cluster nodes that it names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _URL = re.compile(r"(?P<scheme>.*?)://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)\??(?P<
 
 
 class Mask(msgspec.Struct, frozen=True):
-    """Secrets that must not be shown, as they are and as they stand in a URL."""
+    """Secrets that must not be shown, plain and as quoted in a URL."""
 
     secrets: tuple[str, ...]
 
@@ -35,9 +35,8 @@ class Mask(msgspec.Struct, frozen=True):
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """How to connect. With sentinels, `server` lacks its host until they have named the master; with the nodes of a
-    cluster, until one of them has said which node has the key. `shards` is for new crawls; 0: not in
-    the URL."""
+    """How to connect. `server` has no host yet when there are `sentinels` (they name the master) or `nodes` of a
+    cluster (one of them has the key). `shards`: for new crawls; 0: not in the URL."""
 
     shown: str
     mask: Mask
@@ -48,7 +47,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     shards: int = 0
 
 
-class _Parts(msgspec.Struct, frozen=True):
+class _UrlParts(msgspec.Struct, frozen=True):
     scheme: str
     user: str
     hosts: str
@@ -57,7 +56,7 @@ class _Parts(msgspec.Struct, frozen=True):
 
 
 def parse_address(url: str) -> Address:
-    """The address that a URL stands for. Nothing is connected yet."""
+    """Parse a URL. Connects to nothing."""
     shown_url, match = shown(url), _URL.fullmatch(url)
     if match is None:
         raise UsageError(f"{shown_url} is not a Redis URL: write redis://host:6379/0 or {EXAMPLE}")
@@ -67,7 +66,7 @@ def parse_address(url: str) -> Address:
             f"{shown_url} is not a Redis URL: write / ? # @ inside a password or a path as %2F %3F %23 %40"
         )
     user, _, hosts = netloc.rpartition("@")
-    parts = _Parts(scheme, user, hosts, path, dict(parse_qsl(query)))
+    parts = _UrlParts(scheme, user, hosts, path, dict(parse_qsl(query)))
     passwords = {unquote(user.partition(":")[2]), *(parts.options.get(name, "") for name in _SECRETS)} - {""}
     written = {form for word in passwords for form in (word, quote(word, safe=""), quote(word))}
     mask = Mask(tuple(sorted(written, key=len, reverse=True)))
@@ -83,11 +82,11 @@ def parse_address(url: str) -> Address:
 
 
 def shown(url: str) -> str:
-    """The URL as people may see it: the password is masked, options are left out."""
+    """The URL for people: with masked password and without options."""
     return re.split("[?#]", masked(url))[0]
 
 
-def _behind_sentinels(parts: _Parts, shown_url: str, mask: Mask) -> Address:
+def _behind_sentinels(parts: _UrlParts, shown_url: str, mask: Mask) -> Address:
     service, _, db = parts.path.strip("/").partition("/")
     if not parts.hosts or not service or (db and not db.isdigit()):
         raise UsageError(f"{shown_url} names no sentinel or no master: write {EXAMPLE}")
@@ -110,7 +109,7 @@ def _behind_sentinels(parts: _Parts, shown_url: str, mask: Mask) -> Address:
     )
 
 
-def _cluster(parts: _Parts, shown_url: str, mask: Mask) -> Address:
+def _cluster(parts: _UrlParts, shown_url: str, mask: Mask) -> Address:
     hosts = [_with_port(host, CLUSTER_PORT).rpartition(":") for host in parts.hosts.split(",")]
     if not all(host and port.isdigit() for host, _, port in hosts):
         raise UsageError(f"{shown_url} names no node of a cluster: write {CLUSTER_EXAMPLE}")
@@ -151,6 +150,6 @@ def _pool(url: str, shown_url: str, mask: Mask) -> ConnectionPool:
 
 
 def new_connection(pool: ConnectionPool, **host_and_port: str | int) -> AbstractConnection:
-    """A connection that is not connected yet, to the URL's server or to another host and port."""
+    """A connection, not yet connected, to the URL's server or to another host and port."""
     connection: AbstractConnection = pool.connection_class(**{**pool.connection_kwargs, **host_and_port})
     return connection

@@ -1,7 +1,4 @@
-"""One connection to a Redis server: commands and scripts are sent in bulk, then their answers are read in bulk.
-
-TLS to a port without TLS: the server takes the handshake for half a command and waits for the rest.
-"""
+"""One connection to a Redis server: commands and scripts are sent in bulk, then their answers are read in bulk."""
 
 from __future__ import annotations
 
@@ -25,7 +22,8 @@ PATIENCE_SECONDS = 1.0
 
 
 async def connected(connecting: Coroutine[Any, Any, None], *, host: str, port: int, shown: str) -> None:
-    """Connect with TLS. A port that is silent for long is asked once without TLS, to see whether it answers then."""
+    """Connect with TLS. If the port stays silent, ask it once without TLS: a server without TLS takes the handshake for
+    half a command and waits for the rest."""
     task = asyncio.ensure_future(connecting)
     try:
         await asyncio.wait([task], timeout=PATIENCE_SECONDS)
@@ -40,7 +38,7 @@ async def connected(connecting: Coroutine[Any, Any, None], *, host: str, port: i
 
 
 async def _speaks_plainly(host: str, port: int) -> bool:
-    """Whether the server there answers, with a pong or a refusal. No password is sent."""
+    """Whether the server answers without TLS, with a pong or a refusal. No password is sent."""
     writer = None
     with contextlib.suppress(OSError, TimeoutError):
         try:
@@ -70,7 +68,7 @@ class Connection:
         self.times = SteadyTimes(None)
 
     async def connect(self) -> None:
-        """Reach the server and learn which run of it this is."""
+        """Connect, and read the run id and the version of the server."""
         try:
             await self._driver.connect()  # type: ignore[no-untyped-call]  # the library has no annotation here
         except RuntimeError as error:
@@ -80,7 +78,7 @@ class Connection:
 
     @property
     def redis_cli(self) -> str:
-        """How people reach this server by redis-cli. A password is not shown: redis-cli asks for it."""
+        """The redis-cli command for this server. It contains no password: redis-cli asks for it."""
         driver, words = self._driver, ["redis-cli"]
         if isinstance(driver, UnixDomainSocketConnection):
             words += ["-s", shlex.quote(driver.path)]
@@ -94,9 +92,9 @@ class Connection:
         return " ".join([*words, "--askpass"] if driver.password else words)
 
     async def is_usable(self) -> bool:
-        """Whether a connection that was idle can be used: not closed, nothing unread."""
+        """Whether an idle connection can be used: not closed, nothing unread."""
         writer = self._driver._writer
-        # A line that was reset has neither an end nor anything to read: only its transport knows.
+        # After a reset there is neither an end of file nor data to read: only the transport knows.
         if writer is None or writer.is_closing():
             return False
         try:
@@ -119,8 +117,8 @@ class Connection:
         return (await self.answers())[0]
 
     async def send_script(self, verb: str, prefix: str, args: Sequence[Argument], *, unchecked: bool = False) -> None:
-        """A script whose answer is read later. One that only reads runs even if the server was restarted and the crawl
-        not yet checked."""
+        """A script whose answer is read later. `unchecked`: it only reads, so it runs even if the crawl was not checked
+        since a restart of the server."""
         run_id = "" if unchecked else self.run_id
         sha = self._scripts[verb].sha
         expected = self.times.expected(prefix)
@@ -167,7 +165,7 @@ class Connection:
         await self._deliver(packed)
 
     async def _deliver(self, packed: bytes) -> None:
-        # The driver would connect anew by itself, and the answers to what was sent before would be missing.
+        # The driver would reconnect by itself, and the answers to earlier commands would be missing.
         if not self._driver.is_connected:
             raise exceptions.ConnectionError("the line was closed")
         try:
@@ -204,7 +202,7 @@ async def ask(driver: AbstractConnection, *command: str) -> Any:
 
 
 def lost_line(error: RuntimeError) -> Exception:
-    """A line that was lost, in the driver's words; any other error as it is."""
+    """The driver's error for a lost connection; any other error unchanged."""
     return exceptions.ConnectionError("the line was lost") if is_of_lost_line(error) else error
 
 

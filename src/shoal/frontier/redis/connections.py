@@ -1,11 +1,4 @@
-"""The connections to a Redis server, or to the nodes of a cluster, and the server's errors in our words.
-
-Asks sentinels which server is the master now.
-
-Asks the nodes of a Redis Cluster which of them has which keys.
-
-Connections to the nodes of a cluster, used as if they were one.
-"""
+"""Connections to a Redis server, a master behind sentinels, or the nodes of a cluster; Redis errors as shoal's."""
 
 from __future__ import annotations
 
@@ -29,7 +22,7 @@ from shoal.frontier.redis.scripts import shipped_scripts
 
 
 async def masters(address: Address) -> AsyncGenerator[tuple[str, int], None]:
-    """The master as each sentinel that answers names it: a sentinel that was cut off may still name the former one."""
+    """The master that each reachable sentinel names: a sentinel that was cut off may still name the former one."""
     failure: Exception | None = None
     is_reached = False
     for pool in address.sentinels:
@@ -61,7 +54,7 @@ Node = tuple[str, int]
 
 
 class SlotMap:
-    """Which node has which slot: asked when needed, and again when a node was not what the map says."""
+    """Which node has which slot; asked from the cluster when needed, and again after `doubt`."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -71,7 +64,7 @@ class SlotMap:
         self._lock = asyncio.Lock()
 
     def doubt(self) -> None:
-        """A node was not what the map says: ask the cluster again before the next use."""
+        """Ask the cluster again before the next use: a node did not have the slot, or did not answer."""
         self._is_old = True
 
     async def node_of(self, key: str) -> Node:
@@ -98,12 +91,12 @@ class SlotMap:
                 self._is_old = False
 
     async def _ask(self) -> list[tuple[int, int, Node]]:
-        """The answer of the first node that gives one: the known nodes, then the nodes of the URL."""
+        """Ask the known nodes, then those of the URL, until one answers."""
         failure: Exception | None = None
         for node in dict.fromkeys([node for _, _, node in self._ranges] + list(self._address.nodes)):
             connection = new_connection(self._address.server, host=node[0], port=node[1])
             try:
-                return _ranges(await _slots(connection), node)
+                return _ranges(await ask(connection, "CLUSTER", "SLOTS"), node)
             except (exceptions.AuthenticationError, exceptions.NoPermissionError):
                 raise
             except (exceptions.RedisError, OSError, TimeoutError) as error:
@@ -115,13 +108,8 @@ class SlotMap:
         raise failure or ServerUnreachable(f"no node of {self._address.shown} answers")
 
 
-async def _slots(connection: AbstractConnection) -> list[Any]:
-    answer: list[Any] = await ask(connection, "CLUSTER", "SLOTS")
-    return answer
-
-
 def _ranges(answer: Iterable[Any], asked: Node) -> list[tuple[int, int, Node]]:
-    """First slot, last slot and master of each range. A node without a name is the node that we asked."""
+    """First slot, last slot and master of each range. A node without a name is the node that was asked."""
     ranges = []
     for first, last, (host, port, *_), *_ in answer:
         name = host.decode() if host else ""
@@ -135,7 +123,7 @@ MOST_MOVES = 3
 class ClusterConnection:
     """Connections to several nodes of a cluster, used as one: each command goes to the node that has its key.
 
-    A node that cannot be reached fails its own commands, and no others."""
+    If a node cannot be reached, only its own commands fail."""
 
     def __init__(self, slots: SlotMap, take: Callable[[Node], Awaitable[Connection]]) -> None:
         self._slots = slots
@@ -182,7 +170,7 @@ class ClusterConnection:
             if not any(isinstance(answer, exceptions.MovedError) for answer in answers):
                 return answers
             self._slots.doubt()
-            # Commands that were answered keep their answer, the others go to the node that has their key now.
+            # Answered commands keep their answer, the others are sent to the node that has their key now.
             for (key, send, _), answer in zip(sent, answers, strict=True):
                 if isinstance(answer, exceptions.MovedError):
                     await self._send(key, send)
@@ -233,17 +221,16 @@ class _Answered(Exception):  # noqa: N818 -- stands among exceptions for an answ
 ANSWER_SECONDS = 20.0
 IDLE_CONNECTIONS = 8
 
-# Codes of what passes by itself. Servers before version 7 wrap the error of a command that a script called.
+# Error codes of states that pass. Servers before version 7 wrap the error of a command that a script called.
 _PASSING = re.compile(r"(^|[ -])(MISCONF|BUSY|NOREPLICAS|READONLY|CLUSTERDOWN|MASTERDOWN|UNKILLABLE) ")
-# All that a line can raise. UnicodeError: of a host's name that DNS cannot have.
+# The errors that a connection can raise; UnicodeError: for a host name that DNS does not allow.
 _FAULTS = (exceptions.RedisError, OSError, TimeoutError, UnicodeError)
 
 AnyConnection = Connection | ClusterConnection
 
 
 class RedisConnections:
-    """Lends connections to one server, or to the nodes of a cluster, and keeps a few of them open. Its errors never
-    show the password."""
+    """A pool of connections to one server, or to the nodes of a cluster. Its errors never show the password."""
 
     def __init__(
         self, url: str, *, clock: Callable[[], float] | None = None, steady: Callable[[], float] | None = None
@@ -292,8 +279,8 @@ class RedisConnections:
     async def borrow_from(
         self, node: Node | None, *, seconds: float | None = ANSWER_SECONDS
     ) -> AsyncIterator[Connection]:
-        """A connection to this node. It is closed after an error or a cancelled call: unread answers would shift all
-        others."""
+        """A connection to this node. It is closed after an error or a cancelled call: an unread answer would be taken
+        for that of the next command."""
         connection = None
         try:
             async with asyncio.timeout(seconds):
@@ -370,7 +357,7 @@ class RedisConnections:
         return connection
 
     async def _connect_to_master(self) -> Connection:
-        """A connection to the server that a sentinel calls the master and that itself says so."""
+        """A connection to the server that a sentinel names as master, and whose role is master."""
         async with contextlib.aclosing(masters(self._address)) as named:
             async for host, port in named:
                 connection = await self._connect_if_there(host, port)
@@ -402,7 +389,7 @@ class RedisConnections:
         return _translated(error, text, self.shown)
 
     def _elsewhere(self, error: exceptions.AskError) -> ShoalError:
-        """A node of a cluster does not have the key. Callers wait while a slot moves: a script needs all its keys."""
+        """The error when a node does not have the key. Callers wait while a slot moves: a script needs all its keys."""
         if self._slots is None:
             return UsageError(f"Redis at {self.shown} is part of a cluster: write {CLUSTER_EXAMPLE}")
         self._slots.doubt()
@@ -410,7 +397,7 @@ class RedisConnections:
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether a server that refuses like this will not do so for long."""
+    """Whether the state of the server behind this error passes by itself."""
     passing = (
         exceptions.OutOfMemoryError, exceptions.ReadOnlyError, exceptions.TryAgainError, exceptions.ClusterDownError,
     )  # fmt: skip

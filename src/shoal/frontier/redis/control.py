@@ -1,4 +1,4 @@
-"""Steering crawls: open, pause, resume, cancel, delete, forget, dead letters. Long work goes in bounded steps."""
+"""Rare changes to crawls: open, pause, resume, cancel, forget keys, clear dead letters. Long work has bounded steps."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ MAX_KEYS = 200
 
 
 async def is_known(runner: ShardRunner, crawl: str) -> bool:
-    """Whether a crawl of this id was begun already."""
+    """Whether a crawl with this id exists."""
     async with runner.connections.borrow() as connection:
         return bool(await connection.call("SISMEMBER", CRAWLS, crawl))
 
 
 async def open_crawl(runner: ShardRunner, crawl: Crawl) -> Crawl:
-    """Create the crawl, or let the one that exists take over the fields that may change."""
+    """Create the crawl, or change the fields of an existing one that may change."""
     check_dedup(crawl.dedup, ttl=crawl.dedup_ttl)
     check_exits(crawl.pools)
     settings = msgspec.json.encode(crawl.settings)
@@ -47,14 +47,14 @@ async def open_crawl(runner: ShardRunner, crawl: Crawl) -> Crawl:
     while True:
         shards = await _layout(runner, crawl)
         check_pools(crawl, shards=len(shards))
-        # The first shard last: as long as it is not there, no client sees the crawl.
+        # The first shard last: until it exists, no client sees the crawl.
         records = [await _open_shard(runner, shard, crawl, fields) for shard in reversed(shards)]
         if all(records):
             return _described(records[::-1])
 
 
 async def _layout(runner: ShardRunner, new: Crawl) -> list[Shard]:
-    """The shards of a crawl that exists, or the shards of a new one."""
+    """The shards of an existing crawl, or of a new one."""
     crawl = new.id
     shards, asked = await runner.shards(crawl), await shards_for(runner, new) or 1
     if len(shards) == 1 and asked <= 1:
@@ -104,7 +104,7 @@ async def _open_shard(
             if answer[0] == b"none" and shard.of == 1 and await runner.learn(crawl.id):
                 return {}
             if answer[0] == b"none" and shard.number == 0:
-                # Listed before it is there: a crawl that is not listed could not be deleted.
+                # Listed before it exists: a crawl that is not listed could not be deleted.
                 await connection.call("SADD", CRAWLS, crawl.id)
                 given = str(await connection.call("INCR", LAST_NUMBER))
             elif answer[0] == b"none":
@@ -125,7 +125,7 @@ async def _open_shard(
 async def _with_pools(
     runner: ShardRunner, shard: Shard, crawl: Crawl, record: dict[bytes, bytes]
 ) -> dict[bytes, bytes]:
-    """The shard's record with the pools as they are now; its lanes read their exits anew."""
+    """Write the shard's pools, and update the rosters of its lanes; gives the record with the pools."""
     if not crawl.pools and b"pools" not in record:
         return record
     args = encode_pools(crawl.pools)
@@ -135,7 +135,7 @@ async def _with_pools(
 
 
 async def crawls(runner: ShardRunner) -> list[Crawl]:
-    """All crawls, newest first. Those that cannot be read, or of another layout version, are listed as refused."""
+    """All crawls, newest first. Crawls that cannot be read, or have another layout version, have a `refusal`."""
     layouts = [await runner.all_shards(name) for name in await runner.all_crawls()]
     if not layouts:
         return []
@@ -164,7 +164,7 @@ async def crawls(runner: ShardRunner) -> list[Crawl]:
 
 
 def _record(answer: Any) -> dict[bytes, bytes] | None:
-    """The record of a shard; empty: there is none, None: it is of another type."""
+    """The record of a shard; empty: there is none; None: the key has another type."""
     if isinstance(answer, ResponseError) and WRONG_TYPE in str(answer):
         return None
     if isinstance(answer, Exception):
@@ -173,12 +173,12 @@ def _record(answer: Any) -> dict[bytes, bytes] | None:
 
 
 def _is_there(records: Sequence[Mapping[bytes, bytes] | None]) -> bool:
-    """Whether a crawl is there whole: not only begun, and not being deleted. One that cannot be read is."""
+    """Whether a crawl exists in all shards and is not being deleted. An unreadable record counts as existing."""
     return all(record is None or (record and record.get(b"state") != b"deleting") for record in records)
 
 
 def _listed(runner: ShardRunner, crawl: str, records: Sequence[Mapping[bytes, bytes] | None]) -> Crawl:
-    """The crawl as it is listed. Raises one of UNREADABLE when its record is of this version and cannot be read."""
+    """The crawl for the list. Raises one of UNREADABLE if its record has this layout version and cannot be read."""
     first, shown = records[0], runner.connections.shown
     version = UNKNOWN_LAYOUT if first is None else layout_of(first.get(b"layout"))
     if version != LAYOUT_VERSION:
@@ -193,7 +193,7 @@ def _listed(runner: ShardRunner, crawl: str, records: Sequence[Mapping[bytes, by
 
 
 def _refused(crawl: str, record: Mapping[bytes, bytes] | None, refusal: str) -> Crawl:
-    """A crawl that is left alone, with what can be read of its record."""
+    """A crawl with a `refusal`, and the readable part of its record."""
     try:
         return msgspec.structs.replace(decode_crawl(record or {}), id=crawl, refusal=refusal)
     except UNREADABLE:
@@ -230,7 +230,7 @@ async def set_state(runner: ShardRunner, crawl: str, state: CrawlState, *, reaso
 
 
 async def stop(runner: ShardRunner, shards: Sequence[Shard], *, reason: str) -> None:
-    """Stop a crawl in several shards, unless somebody has given it another state meanwhile."""
+    """Stop a running crawl in several shards; another state, set meanwhile, stays."""
     for shard in shards:
         await _set_state(runner, shard, CrawlState.STOPPED, reason=reason, from_running=True)
 
@@ -238,7 +238,7 @@ async def stop(runner: ShardRunner, shards: Sequence[Shard], *, reason: str) -> 
 async def _set_state(
     runner: ShardRunner, shard: Shard, state: CrawlState, *, reason: str, from_running: bool = False
 ) -> None:
-    """A shard that is finished takes the new state, too, as long as its crawl is not."""
+    """Set a shard's state. A finished shard of an unfinished crawl takes the new state, too."""
     walked = 0
     while True:
         args = (str(state), walked, int(shard.of > 1), reason, int(from_running))
@@ -265,7 +265,7 @@ async def forget(runner: ShardRunner, crawl: str, keys: Sequence[int]) -> None:
 
 
 async def dead(runner: ShardRunner, crawl: str, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
-    """With several shards: reads up to `limit` letters of each shard, gives the newest of all."""
+    """The newest matching letters. Of several shards, up to `limit` letters of each are read."""
     letters: list[DeadLetter] = []
     shards = await runner.existing_shards(crawl)
     for shard in shards:
@@ -310,7 +310,7 @@ async def clear_dead(runner: ShardRunner, crawl: str, verb: str, which: DeadFilt
 
 
 async def walk(runner: ShardRunner, shard: Shard, how: str, *args: Argument) -> None:
-    """Change all lanes."""
+    """Run the script `walk` over all lanes of a shard."""
     cursor: bytes | str = "0"
     while True:
         cursor = (await runner.change_in(shard, "walk", how, cursor, *args))[1]

@@ -1,7 +1,4 @@
-"""Crawls that are removed, and keys that are dropped: script by script, each of them a bounded step.
-
-Crawls that share hosts lie in the same number of shards: a script finds all lanes of a host in one slot.
-"""
+"""Deleting crawls and dropping keys, in bounded steps of one script each; the number of shards of new crawls."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ SHARING = "shoal:sharing"  # crawl → number of its shards; only crawls that sh
 
 
 async def shards_for(runner: ShardRunner, crawl: Crawl) -> int:
-    """In how many shards this crawl is to be cut if it is a new one; 0: nobody said. The first of the crawls that share
-    hosts decides for all."""
+    """The number of shards for a new crawl; 0: not specified. Crawls that share hosts must have the same number, so
+    that a script finds all lanes of a host in one slot: the first of them decides."""
     asked = runner.connections.shards
     if crawl.pace_scope == "crawl":
         return asked
@@ -40,7 +37,7 @@ async def shards_for(runner: ShardRunner, crawl: Crawl) -> int:
         _check(crawl, number, numbers)
         await connection.call("HSET", SHARING, crawl.id, number)
         try:
-            # Two that begin at once may both have seen no other.
+            # Two crawls that begin at the same time may both have seen no other.
             _check(crawl, number, await connection.call("HGETALL", SHARING))
         except UsageError:
             await connection.call("HDEL", SHARING, crawl.id)
@@ -59,7 +56,7 @@ def _check(crawl: Crawl, number: int, numbers: list[bytes]) -> None:
 
 
 async def delete_crawl(runner: ShardRunner, crawl: str, *, seconds: float = math.inf) -> bool:
-    """A crawl of a newer layout is refused: it may have other keys."""
+    """See `Frontier.delete_crawl`. A crawl of a newer layout is refused: it may have other keys."""
     began = time.monotonic()
     await runner.learn(crawl)
     shards = await runner.all_shards(crawl)
@@ -68,9 +65,9 @@ async def delete_crawl(runner: ShardRunner, crawl: str, *, seconds: float = math
         raise other_layout(crawl, version, shown=runner.connections.shown)
     async with runner.connections.borrow(seconds=None) as connection:
         if len(shards) > 1:
-            # Half of it may be gone when we die: the next client that opens it deletes the rest first.
+            # If this process dies half way, the next client that opens the crawl deletes the rest first.
             await connection.call("HSET", SHARDS, crawl, -len(shards))
-        # One step in each shard first: from then on none of them lends anything.
+        # One step in each shard first: from then on no shard leases anything.
         left = [shard for shard in shards if await connection.run("delete", shard.prefix) == b"1"]
         while left:
             if time.monotonic() - began >= seconds:
@@ -92,7 +89,7 @@ async def delete_crawl(runner: ShardRunner, crawl: str, *, seconds: float = math
 
 
 async def half_deleted(runner: ShardRunner) -> list[str]:
-    """Those whose record says so, and those of several shards of which the first ones are gone already."""
+    """Crawls whose record says so, or whose negative number of shards does: their first shards may be gone."""
     names = await runner.all_crawls()
     async with runner.connections.borrow() as connection:
         for name in names:
@@ -108,8 +105,8 @@ async def half_deleted(runner: ShardRunner) -> list[str]:
 
 
 async def drop_keys(runner: ShardRunner, crawl: str, *, seconds: float) -> bool:
-    """First every shard is marked: from then on none of them can run again. A process that dies before that leaves
-    marks without a dropped key, which the next call takes away where the crawl is not finished."""
+    """Mark every shard, so that none can run again, then drop the keys. If the process dies while marking, no key is
+    dropped, and the next call removes the marks if the crawl is not finished."""
     began = time.monotonic()
     shards = await runner.existing_shards(crawl)
     marked = [await runner.change_in(shard, "drop_keys", "mark") for shard in shards]
@@ -126,7 +123,7 @@ async def drop_keys(runner: ShardRunner, crawl: str, *, seconds: float) -> bool:
 
 
 def keys_of(records: Sequence[Mapping[bytes, bytes]]) -> Literal["known", "dropping", "dropped"]:
-    """Whether a crawl knows its keys, by the records of its shards."""
+    """Whether a crawl's keys are known, from the records of its shards."""
     found = {record.get(b"keys", b"known") for record in records}
     if found == {b"dropped"}:
         return "dropped"

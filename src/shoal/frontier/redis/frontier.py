@@ -1,7 +1,4 @@
-"""The fleet's frontier: a Redis server or a cluster of them, shared by the workers of many machines.
-
-The history of crawls, and the duties of the whole frontier.
-"""
+"""The Redis frontier: a server or a cluster, shared by many machines. Here: its class, histories, duties."""
 
 from __future__ import annotations
 
@@ -9,9 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from shoal.frontier.redis import control, deletion, views
-from shoal.frontier.redis import views as exits
 from shoal.frontier.redis.connections import RedisConnections
-from shoal.frontier.redis.lease import Terms, evict, lease
+from shoal.frontier.redis.lease import LeaseRequest, evict, lease
 from shoal.frontier.redis.mend import Mend
 from shoal.frontier.redis.outbox import Outbox
 from shoal.frontier.redis.put import Samples, bury, know, know_from, put
@@ -55,7 +51,7 @@ DUTIES = "shoal:{duties}:"
 
 
 async def keep_point(runner: ShardRunner, crawl: str, point: Point) -> bool:
-    """A crawl in several shards has its history in the first one."""
+    """The history of a crawl in several shards is in the first one."""
     answer = await runner.change(crawl, "keep_point", encode_point(point))
     return bool(answer[1] == b"1")
 
@@ -77,10 +73,10 @@ async def hold_duty(
 
 
 class RedisFrontier:
-    """Keeps the contract of `Frontier`. Make one with `open`.
+    """Implements `Frontier`. Create it with `open`.
 
-    Time is the server's; by `steady`, a clock of this process, steps of it are noticed. A `clock` is for tests alone:
-    its time is sent along with every script.
+    Times are of the server's clock; `steady`, a monotonic clock of this process, serves to notice its steps. `clock` is
+    for tests: its time is sent with every script.
     """
 
     def __init__(self, connections: RedisConnections) -> None:
@@ -96,17 +92,17 @@ class RedisFrontier:
         await self._repair.after_mending(shard, self._mended)
 
     async def _mended(self, shard: Shard) -> None:
-        """Set aside what cannot be read; a URL that was in it is kept as a dead letter."""
-        told = await self._mend.run(shard)
+        """Set aside records that cannot be read; their URLs become dead letters."""
+        tasks = await self._mend.run(shard)
         await self._repair.run(shard)
-        if told:
-            await self.bury(shard.crawl, [(task, BAD_RECORD) for task in told])
+        if tasks:
+            await self.bury(shard.crawl, [(task, BAD_RECORD) for task in tasks])
 
     @classmethod
     async def open(
         cls, url: str, *, clock: Callable[[], float] | None = None, steady: Callable[[], float] | None = None
     ) -> RedisFrontier:
-        """Reach the server."""
+        """Connect to the server and check it."""
         connections = RedisConnections(url, clock=clock, steady=steady)
         try:
             await check_server(connections)
@@ -179,8 +175,8 @@ class RedisFrontier:
         room: int = 0,
     ) -> LeaseBatch:
         check_exits(offers)
-        self._repair.see_terms(horizon=horizon, seconds=seconds)
-        terms = Terms(
+        self._repair.note_lease_call(horizon=horizon, seconds=seconds)
+        request = LeaseRequest(
             limit=limit,
             worker=worker,
             seconds=seconds,
@@ -190,7 +186,7 @@ class RedisFrontier:
             offers=offers,
             room=room,
         )
-        return await lease(self._runner, self._outbox, crawls, terms)
+        return await lease(self._runner, self._outbox, crawls, request)
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
         return await extend(self._runner, leases, seconds=seconds)
@@ -210,8 +206,9 @@ class RedisFrontier:
         return await self._runner.readable(crawl, lambda: views.progress(self._runner, crawl))
 
     async def lanes(self, crawl: str, *, limit: int = 100, skip: int = 0, search: str = "") -> list[LaneStatus]:
-        wanted = views.Wanted(limit, skip, search)
-        return await self._runner.readable(crawl, lambda: views.lanes(self._runner, crawl, wanted))
+        return await self._runner.readable(
+            crawl, lambda: views.lanes(self._runner, crawl, limit=limit, skip=skip, search=search)
+        )
 
     async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
         await self._runner.change(crawl, "pace", lane, *encode_update(update), lane=lane)
@@ -229,13 +226,13 @@ class RedisFrontier:
         return float(wait) - times.age(prefix, now - shift, asked=asked)
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
-        return await self._runner.readable(crawl, lambda: exits.exits(self._runner, crawl, limit=limit))
+        return await self._runner.readable(crawl, lambda: views.exits(self._runner, crawl, limit=limit))
 
     async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it
-        return await self._runner.readable(crawl, lambda: exits.session(self._runner, crawl, exit))
+        return await self._runner.readable(crawl, lambda: views.session(self._runner, crawl, exit))
 
     async def keep_session(self, crawl: str, name: str, session: bytes, *, version: int) -> tuple[int, bytes]:
-        return await exits.keep_session(self._runner, crawl, name, session, version=version)
+        return await views.keep_session(self._runner, crawl, name, session, version=version)
 
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         return await self._runner.readable(crawl, lambda: control.dead(self._runner, crawl, which, limit=limit))

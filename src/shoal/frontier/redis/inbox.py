@@ -13,7 +13,7 @@ from shoal.frontier.redis.server_checks import warn
 PREFIX = "shoal:inbox:"
 TAKEN = (f"shoal:{{{PREFIX}", "}:taken")  # before the name, and after it
 TAKER_SECONDS = 30.0
-ANY_INBOX = "shoal:*inbox:*"  # also the entries that a taker took with it when it died
+ANY_INBOX = "shoal:*inbox:*"  # matches also the taken entries of a dead taker
 KEYS_PER_STEP = 1000
 LOOKED_SECONDS = 10.0
 MOST_NAMES = 1000
@@ -26,7 +26,7 @@ def inbox_keys(name: str) -> tuple[str, str, str]:
 
 
 class RedisInbox:
-    """Keeps the contract of `Inbox`: one taker at a time, and the entries that a dead taker took go to the next one."""
+    """Implements `Inbox`: one taker at a time; the entries of a dead taker go to the next one."""
 
     def __init__(self, url: str, *, taker_seconds: float = TAKER_SECONDS) -> None:
         self._connections = RedisConnections(url)
@@ -109,7 +109,7 @@ class RedisInbox:
 
 
 def _name_of(key: str) -> str:
-    """The name whose inbox, or whose taken entries, this key holds; empty: another key."""
+    """The name of the inbox to which this key belongs, or its taken entries; empty: another key."""
     if key.startswith(PREFIX):
         return key.removeprefix(PREFIX)
     before, after = TAKEN

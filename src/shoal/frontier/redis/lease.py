@@ -1,7 +1,4 @@
-"""Lending tasks: one script for one crawl; for several crawls or shards, a survey of all, then a script for some.
-
-Exits that workers offer at the Redis frontier: said with each lease call; new ones are made known to all lanes.
-"""
+"""Leasing tasks: one script for one shard; for several shards, a survey of all, then a script for the chosen ones."""
 
 from __future__ import annotations
 
@@ -27,23 +24,23 @@ from shoal.frontier.rules.tasks import decoded, is_suspect
 from shoal.model import DIRECT, HTTP, VIA, Lease, LeaseBatch, Pool
 
 
-def offering(shards: Sequence[Shard], offers: Sequence[Pool]) -> list[Call]:
-    """The scripts that say what a worker offers, to go before those that lend."""
+def _offer_calls(shards: Sequence[Shard], offers: Sequence[Pool]) -> list[Call]:
+    """The scripts that offer a worker's exits, to run before those that lease."""
     args = encode_limits(offers)
     return [(shard, "offer", args) for shard in shards] if offers else []
 
 
-async def offer_first(runner: ShardRunner, shards: Sequence[Shard], offers: Sequence[Pool]) -> None:
-    """Offer what this process has not offered before, so that the same call lends through it."""
-    calls = [call for call in offering(shards, offers) if runner.offered.get(call[0]) != list(call[2])]
+async def _offer_first(runner: ShardRunner, shards: Sequence[Shard], offers: Sequence[Pool]) -> None:
+    """Offer exits that this process has not offered before, so that the same call leases through them."""
+    calls = [call for call in _offer_calls(shards, offers) if runner.offered.get(call[0]) != list(call[2])]
     if calls:
-        await take_over(runner, calls, await runner.run(calls))
+        await _update_pools(runner, calls, await runner.run(calls))
 
 
-async def take_over(runner: ShardRunner, calls: Sequence[Call], answers: Sequence[list[Any]]) -> bool:
-    """Make known which exits came or are gone, where the answers ask for it; gives whether that was needed.
+async def _update_pools(runner: ShardRunner, calls: Sequence[Call], answers: Sequence[list[Any]]) -> bool:
+    """Update the pools of lanes in the shards whose answers ask for it; gives whether any did.
 
-    If this process dies in between, the next call of any worker that offers something does it."""
+    If this process dies in between, the next call of any worker that offers exits does it."""
     changed = [shard for (shard, _, _), answer in zip(calls, answers, strict=True) if answer[1:] == [b"1"]]
     for shard in changed:
         async with runner.connections.borrow_at(shard.prefix) as connection:
@@ -57,14 +54,15 @@ async def take_over(runner: ShardRunner, calls: Sequence[Call], answers: Sequenc
 
 
 MAX_LEASES = 100  # per script: all other clients wait for a script
-LEAST_LANES = 32  # that each of several shards names, even if few of them can be served
+LEAST_LANES = 32  # lanes that each of several shards names at least
 
 _LENT = struct.Struct(">dIHH")
 _PER_LANE = 8
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker asks for."""
+class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's call for leases: see `Frontier.lease`. `may_be_alone`: a suspect may be leased. `wanted_in_all`: how
+    many more leases the worker has room for."""
 
     limit: int
     worker: str
@@ -83,22 +81,22 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         return "" if tuple(self.kinds) == (HTTP,) else ",".join(self.kinds)
 
 
-async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], terms: Terms) -> LeaseBatch:
-    """As many rounds as the limit needs."""
+async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], request: LeaseRequest) -> LeaseBatch:
+    """One lease call: as many rounds of scripts as the limit needs."""
     names = list(dict.fromkeys(crawls))
     leases: list[Lease] = []
-    landed = terms.landed
+    landed = request.landed
     at = 0.0
     while True:
-        limit = min(MAX_LEASES, terms.limit - len(leases))
-        wanted_in_all = max(terms.limit, terms.room) - len(leases)
+        limit = min(MAX_LEASES, request.limit - len(leases))
+        wanted_in_all = max(request.limit, request.room) - len(leases)
         part = msgspec.structs.replace(
-            terms, limit=limit, may_be_alone=not leases, landed=landed, wanted_in_all=wanted_in_all
+            request, limit=limit, may_be_alone=not leases, landed=landed, wanted_in_all=wanted_in_all
         )
         landed = ()
         shards = [shard for name in names for shard in await runner.shards(name)]
-        if terms.offers:
-            await offer_first(runner, shards, terms.offers)
+        if request.offers:
+            await _offer_first(runner, shards, request.offers)
         batch = await (_lease_one(runner, shards[0], part) if len(shards) == 1 else _lease_many(runner, shards, part))
         at = at or batch.answered
         leases += batch.leases if at == batch.answered else _later(batch.leases, batch.answered - at)
@@ -106,11 +104,11 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
             await runner.mend(shard)
         if leases and leases[0].alone:
             break
-        if await take_over(runner, *batch.offering) and not leases:
+        if await _update_pools(runner, *batch.offering) and not leases:
             continue
-        if await _has_news(runner, outbox, batch, seconds=terms.seconds, has_leases=bool(leases)):
+        if await _has_news(runner, outbox, batch, seconds=request.seconds, has_leases=bool(leases)):
             continue
-        if len(leases) >= terms.limit or (len(batch.leases) < part.limit and not batch.was_overtaken):
+        if len(leases) >= request.limit or (len(batch.leases) < part.limit and not batch.was_overtaken):
             break
     leases.sort(key=lambda lease: lease.wait)
     return LeaseBatch(
@@ -122,8 +120,10 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
     )
 
 
-async def _has_news(runner: ShardRunner, outbox: Outbox, batch: _Lent, *, seconds: float, has_leases: bool) -> bool:
-    """Do what the scripts could not do themselves; gives whether a call without leases may get some now."""
+async def _has_news(
+    runner: ShardRunner, outbox: Outbox, batch: _LeaseAnswers, *, seconds: float, has_leases: bool
+) -> bool:
+    """Do the work that the answers ask for; gives whether a call without leases should be repeated."""
     if batch.gone and any([await runner.learn(crawl) for crawl in batch.gone]):
         return True
     for crawl in batch.gone:
@@ -136,7 +136,7 @@ async def _has_news(runner: ShardRunner, outbox: Outbox, batch: _Lent, *, second
 
 
 def _later(leases: Sequence[Lease], seconds: float) -> list[Lease]:
-    """Leases of a later round: their waits begin later than those of the first."""
+    """Leases of a later round, with waits that count from the first round."""
     return [
         msgspec.structs.replace(lease, wait=lease.wait + seconds) if lease.interval or lease.exit_interval else lease
         for lease in leases
@@ -146,7 +146,7 @@ def _later(leases: Sequence[Lease], seconds: float) -> list[Lease]:
 async def evict(
     runner: ShardRunner, worker: str, *, suspects: Sequence[int], cause: str, known: Sequence[int] | None
 ) -> int:
-    """Reclaim the leases of this worker in every crawl; with `known`, those that it does not know of."""
+    """Reclaim the leases of this worker in every crawl; with `known`, only leases that are not in it."""
     how: tuple[Argument, ...] = ("dead", *suspects) if known is None else ("alive", *known)
     taken = 0
     for crawl in await runner.usable_crawls():
@@ -162,11 +162,13 @@ async def evict(
     return taken
 
 
-class _Lent(msgspec.Struct, kw_only=True):
-    """The leases that scripts gave, and what they said of their shards. Stopped: crawls and lanes whose next task is a
-    suspect, which must not be lent in company. Overtaken: other workers took some of the tasks between the survey and
-    the script. Answered: when the answer came, or should have come, not when the server lent: a start may come late by
-    the way of an answer, never early."""
+class _LeaseAnswers(msgspec.Struct, kw_only=True):
+    """The leases that scripts gave, and the state of their shards.
+
+    - `answered`: when the answer arrived, or should have, by this process's clock: a start may be late by the time of
+      an answer, never early
+    - `stopped`: crawl and lane, where the next task is a suspect that must be leased alone
+    - `was_overtaken`: other workers took some of the tasks between the survey and the script"""
 
     leases: list[Lease] = msgspec.field(default_factory=list)
     ask_again: float = 1.0
@@ -183,37 +185,37 @@ class _Lent(msgspec.Struct, kw_only=True):
     offering: tuple[Sequence[Call], Sequence[list[Any]]] = ((), ())
 
 
-async def _lease_one(runner: ShardRunner, shard: Shard, terms: Terms) -> _Lent:
-    may_be_alone = int(terms.may_be_alone)
+async def _lease_one(runner: ShardRunner, shard: Shard, request: LeaseRequest) -> _LeaseAnswers:
+    may_be_alone = int(request.may_be_alone)
     args = (
-        terms.limit,
-        terms.worker,
-        number(terms.seconds),
-        number(terms.horizon),
+        request.limit,
+        request.worker,
+        number(request.seconds),
+        number(request.horizon),
         may_be_alone,
-        terms.asked,
-        encode_offers(terms.offers),
-        terms.wanted_in_all,
+        request.asked,
+        encode_offers(request.offers),
+        request.wanted_in_all,
     )
     asked = runner.connections.times.now()
-    offers = offering([shard], terms.offers)
-    *answers, answer = await runner.run([*offers, *_land([shard], terms.landed), (shard, "lease", args)])
-    lent = _lent(runner, {shard: answer}, asked=asked)
+    offers = _offer_calls([shard], request.offers)
+    *answers, answer = await runner.run([*offers, *_land([shard], request.landed), (shard, "lease", args)])
+    lent = _read_answers(runner, {shard: answer}, asked=asked)
     lent.offering = offers, answers[: len(offers)]
     return lent
 
 
-async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms) -> _Lent:
-    """A survey of all shards, then a script for each shard whose lanes are the next to be served. If a suspect waits
-    longest, its lane is asked before all others, which lend nothing when it is lent."""
-    limit = min(terms.limit, max(LEAST_LANES, 2 * terms.limit // len(shards)))
+async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], request: LeaseRequest) -> _LeaseAnswers:
+    """A survey of all shards, then a script for each shard whose lanes have waited longest. If a suspect has waited
+    longest, its lane is asked first; if it is leased, no other lane is asked."""
+    limit = min(request.limit, max(LEAST_LANES, 2 * request.limit // len(shards)))
     asked = runner.connections.times.now()
-    survey = (limit, number(terms.horizon), terms.limit, number(terms.seconds), terms.asked)
-    offers = offering(shards, terms.offers)
-    before = [*offers, *_land(shards, terms.landed)]
+    survey = (limit, number(request.horizon), request.limit, number(request.seconds), request.asked)
+    offers = _offer_calls(shards, request.offers)
+    before = [*offers, *_land(shards, request.landed)]
     answered = await runner.run([*before, *((shard, "survey", survey) for shard in shards)])
-    if await take_over(runner, offers, answered[: len(offers)]):
-        return await _lease_many(runner, shards, msgspec.structs.replace(terms, landed=()))
+    if await _update_pools(runner, offers, answered[: len(offers)]):
+        return await _lease_many(runner, shards, msgspec.structs.replace(request, landed=()))
     surveys = dict(zip(shards, answered[len(before) :], strict=True))
     if await _stop_if_reached(runner, surveys):
         surveys = await _ask_each(runner, dict.fromkeys(shards, ("survey", survey)))
@@ -222,23 +224,23 @@ async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms
         for start, age, lane, room, shares in zip(*(answer[6 + column :: 5] for column in range(5)), strict=True):
             ready.append((float(start), age, shard, lane, int(room), shares == b"1"))
     ready.sort(key=lambda entry: entry[:2])
-    del ready[terms.limit :]
+    del ready[request.limit :]
     ready = _one_per_host(ready)
-    parts = share_out([entry[4] for entry in ready], terms.limit)
+    parts = share_out([entry[4] for entry in ready], request.limit)
     wanted = [(shard, lane, part) for (_, _, shard, lane, _, _), part in zip(ready, parts, strict=True) if part]
     answers = {shard: answer[:4] for shard, answer in surveys.items()}
     first = 0
-    if wanted and terms.may_be_alone and surveys[wanted[0][0]][4] == b"1":
+    if wanted and request.may_be_alone and surveys[wanted[0][0]][4] == b"1":
         first = 1
-        answers |= await _ask_lanes(runner, wanted[:1], terms, may_be_alone=True)
-        lent = _lent(runner, answers, asked=asked)
+        answers |= await _ask_lanes(runner, wanted[:1], request, may_be_alone=True)
+        lent = _read_answers(runner, answers, asked=asked)
         if any(lease.alone for lease in lent.leases):
             return lent
-    for shard, answer in (await _ask_lanes(runner, wanted[first:], terms, may_be_alone=False)).items():
+    for shard, answer in (await _ask_lanes(runner, wanted[first:], request, may_be_alone=False)).items():
         answers[shard] = answer + answers[shard][4:]
-    lent = _lent(runner, answers, asked=asked)
+    lent = _read_answers(runner, answers, asked=asked)
     ranks = {(shard.crawl, lane.decode()): rank for rank, (shard, lane, _) in enumerate(wanted)}
-    # A lane whose exits rest, or that a suspect stops, lends less than it has room for: that is no reason to ask again.
+    # A lane whose exits rest, or that stops at a suspect, leases less than it has room for: no reason to ask again.
     direct = {lane for lane in ranks.keys() - lent.stopped if VIA not in lane[1]}
     shared_out = sum(share for shard, lane, share in wanted if (shard.crawl, lane.decode()) in direct)
     lent.was_overtaken = sum((lease.crawl, lease.task.lane) in direct for lease in lent.leases) < shared_out
@@ -250,7 +252,7 @@ _Ready = tuple[float, bytes, Shard, bytes, int, bool]
 
 
 def _one_per_host(ready: Sequence[_Ready]) -> list[_Ready]:
-    """Of lanes that share a host, the first one: the others are for the next call."""
+    """The first of the lanes that share a host: the others are for the next call."""
     first: dict[bytes, Shard] = {}
     for _, _, shard, lane, _, shares in ready:
         if shares:
@@ -259,8 +261,8 @@ def _one_per_host(ready: Sequence[_Ready]) -> list[_Ready]:
 
 
 async def _reclaim_overdue(runner: ShardRunner, shards: Sequence[Shard], *, seconds: float) -> bool:
-    """End leases of other crawls that have been over for as long as a lease lasts; gives whether there were any. A
-    crawl whose data cannot be read is for its own workers to mend."""
+    """Reclaim leases of other crawls that expired a whole lease length ago; gives whether there were any. Crawls whose
+    data cannot be read are left to their own workers."""
     is_any = False
     for shard in dict.fromkeys(shards):
         with contextlib.suppress(StorageError):
@@ -271,16 +273,18 @@ async def _reclaim_overdue(runner: ShardRunner, shards: Sequence[Shard], *, seco
 
 async def _stop_if_reached(runner: ShardRunner, surveys: Mapping[Shard, list[Any]]) -> bool:
     """Stop the crawls that have reached a limit over all their shards; gives whether there are any."""
-    looks: dict[Shard, bytes] = {shard: answer[5] for shard, answer in surveys.items() if len(answer) > 5 and answer[5]}
+    # Of each shard: a line with the tasks left and the value of each limit, then the limits (see limits_so_far).
+    so_far: dict[Shard, bytes] = {
+        shard: answer[5] for shard, answer in surveys.items() if len(answer) > 5 and answer[5]
+    }
     are_stopped = False
-    for crawl in {shard.crawl for shard in looks}:
+    for crawl in {shard.crawl for shard in so_far}:
         shards = [shard for shard in surveys if shard.crawl == crawl]
-        found = [looks[shard] for shard in shards if shard in looks]
-        limits = decoded(found[0].partition(b"\n")[2])
-        columns = zip(*(map(float, look.partition(b"\n")[0].split()) for look in found), strict=True)
-        left, *values = columns
-        come_to = [sum(each) if limit.of == "note" else max(each) for limit, each in zip(limits, values, strict=True)]
-        why = next((limit.why for limit, value in zip(limits, come_to, strict=True) if value >= limit.most), "")
+        found = [so_far[shard].partition(b"\n") for shard in shards if shard in so_far]
+        limits = decoded(found[0][2])
+        left, *columns = zip(*(map(float, line.split()) for line, _, _ in found), strict=True)
+        values = [sum(each) if limit.of == "note" else max(each) for limit, each in zip(limits, columns, strict=True)]
+        why = next((limit.why for limit, value in zip(limits, values, strict=True) if value >= limit.most), "")
         if why and sum(left):
             await stop(runner, shards, reason=why)
             are_stopped = True
@@ -288,21 +292,21 @@ async def _stop_if_reached(runner: ShardRunner, surveys: Mapping[Shard, list[Any
 
 
 async def _ask_lanes(
-    runner: ShardRunner, wanted: Sequence[tuple[Shard, bytes, int]], terms: Terms, *, may_be_alone: bool
+    runner: ShardRunner, wanted: Sequence[tuple[Shard, bytes, int]], request: LeaseRequest, *, may_be_alone: bool
 ) -> dict[Shard, list[Any]]:
     """Ask lanes for a number of leases each."""
     lanes: dict[Shard, list[Argument]] = {}
     for shard, lane, share in wanted:
         lanes.setdefault(shard, []).extend((lane, share))
     shared = (
-        terms.worker, number(terms.seconds), number(terms.horizon), int(may_be_alone), terms.asked,
-        encode_offers(terms.offers), int(sum(share for _, _, share in wanted) >= terms.wanted_in_all),
+        request.worker, number(request.seconds), number(request.horizon), int(may_be_alone), request.asked,
+        encode_offers(request.offers), int(sum(share for _, _, share in wanted) >= request.wanted_in_all),
     )  # fmt: skip
     return await _ask_each(runner, {shard: ("lend", (*shared, *args)) for shard, args in lanes.items()})
 
 
 def _land(shards: Sequence[Shard], leases: Sequence[Lease]) -> list[Call]:
-    """The scripts that free the places of these leases, a bounded number in each."""
+    """The scripts that count these leases as landed, a bounded number in each."""
     if not leases:
         return []
     crawls: dict[str, list[Shard]] = {}
@@ -326,9 +330,9 @@ async def _ask_each(runner: ShardRunner, calls: dict[Shard, tuple[str, Sequence[
     return dict(zip(calls, answers, strict=True))
 
 
-async def _finished(runner: ShardRunner, crawls: Sequence[str], lent: _Lent) -> list[str]:
-    """The crawls that have nothing left to do, deleted ones too. A crawl in several shards has nothing left when all
-    of them were quiet at the same moment: quiet in a first look, and in a second look that finds that nothing moved."""
+async def _finished(runner: ShardRunner, crawls: Sequence[str], lent: _LeaseAnswers) -> list[str]:
+    """The crawls that have nothing left to do, also deleted ones. A crawl in several shards has nothing left when all
+    were quiet at the same moment: quiet in the first answers, and without a move until the second ones."""
     finished = {*lent.finished, *lent.gone}
     for crawl in crawls:
         shards = await runner.shards(crawl)
@@ -340,8 +344,8 @@ async def _finished(runner: ShardRunner, crawls: Sequence[str], lent: _Lent) -> 
     return [crawl for crawl in crawls if crawl in finished]
 
 
-def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]], *, asked: float) -> _Lent:
-    lent = _Lent()
+def _read_answers(runner: ShardRunner, answers: Mapping[Shard, list[Any]], *, asked: float) -> _LeaseAnswers:
+    lent = _LeaseAnswers()
     for shard, answer in answers.items():
         if answer[0] == b"none":
             if shard.crawl not in lent.gone:
@@ -412,7 +416,7 @@ def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
 
 
 def _readable_leases(shard: Shard, answer: list[Any]) -> list[Lease]:
-    """The leases of a lane of which some cannot be decoded."""
+    """The leases of a lane that can be decoded, when some cannot."""
     *head, token, lent, via = answer
     line, _, names = via.partition(b"\n")
     interval, *versions = line.split() or [b""]
@@ -425,7 +429,7 @@ def _readable_leases(shard: Shard, answer: list[Any]) -> list[Lease]:
 
 
 def _exits(via: bytes) -> tuple[float, list[str], list[int]]:
-    """The interval of a pool's exits, and for each lease its exit and the version of its session; empty: none."""
+    """The interval of a pool's exits, and by lease the exit and the version of its session; empty: no pool."""
     if not via:
         return 0.0, [], []
     head, _, exits = via.partition(b"\n")

@@ -1,7 +1,7 @@
-"""Records that cannot be read: found, set aside by name, and replaced where the rest of the crawl tells what they were.
+"""Sets aside records of the Redis frontier that cannot be read, and restores what other records tell.
 
-Nothing looks for them while all goes well. A script that fails on a crawl's data, or an answer that cannot be decoded,
-has its shard gone through here; after that the shard is checked as after a restart (`Repair`), which counts anew.
+Runs only after a script has failed on a crawl's data, or an answer could not be decoded. The shard is then repaired as
+after a restart (`Repair`), which recounts it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from shoal.frontier.rules.tasks import aside_line, bad_record_key, decoded
 from shoal.model import Crawl, CrawlState, Pool, Task
 
 PER_PAGE = 500
-LARGEST = 1e17  # of the numbers in a lane's record that are no times: its tokens and its age are the largest
-# What decoding a damaged record raises.
+LARGEST = 1e17  # bound of numbers in a lane's record that are no times: tokens and age are the largest
+# The errors that decoding a damaged record causes.
 UNREADABLE = (struct.error, ValueError, IndexError, KeyError, TypeError, OverflowError, msgspec.MsgspecError)
 _HASHES = (
     "notes", "count", "crawl", "lanes", "held", "tries", "dead", "outcomes", "rejected", "samples", "rules", "whys",
@@ -59,7 +59,7 @@ _MAY_LACK = {
 }
 _OF_TASKS = ("held", "later", "dead")
 _LANE = struct.Struct(">17d")
-_SHARED = 1.0  # a lane that looks at those of other crawls finds out how it stands to them
+_SHARED = 1.0  # always safe: such a lane only reads other crawls once more than needed
 _ROSTER, _MORE, _FLIGHT_BYTES, _NEXT_BYTES = struct.Struct("<III"), struct.Struct("<IIIIddd"), 5, 12
 _EXIT_BYTES = 48
 _USE_BYTES = 72
@@ -69,53 +69,50 @@ _URL = re.compile(rb"https?://[^\x00-\x20\x7f]+\Z")
 
 
 class Mend:
-    """Goes through shards whose data cannot be read."""
+    """Checks shards with records that cannot be read."""
 
     def __init__(self, connections: RedisConnections) -> None:
         self._connections = connections
 
     async def run(self, shard: Shard) -> list[Task]:
-        """Set aside all records of the shard that cannot be read, and have it checked; gives the tasks whose URL could
-        still be told."""
-        told: dict[str, Task] = {}
-        places = Counter[str]()
+        """Set aside all records of the shard that cannot be read, and mark it for repair; gives a task for each URL
+        that could still be read."""
         async with self._connections.borrow_at(shard.prefix, seconds=None) as connection:
-            look = _Look(connection, shard)
-            await look.at_types()
-            await look.at_known_keys()
-            await look.at_crawl()
-            await look.at_counters()
+            check = _ShardCheck(connection, shard)
+            await check.at_types()
+            await check.at_known_keys()
+            await check.at_crawl()
+            await check.at_counters()
             for name, read in _READERS.items():
-                await look.at_hash(name, read)
-            await look.at_zset("later", decode_later)
-            await look.at_lanes()
-            places, told = look.places, look.told
-            # Every verb that changes something waits from here on until the shard was checked.
+                await check.at_hash(name, read)
+            await check.at_zset("later", decode_later)
+            await check.at_lanes()
+            # From here on, every script that changes something waits until the shard is repaired.
             await connection.call("HSET", shard.prefix + "crawl", "run", "")
-        if places:
-            warn(aside_line(shard.crawl, places, kept=f"the list {shard.prefix}bad"))
-        return list(told.values())
+        if check.places:
+            warn(aside_line(shard.crawl, check.places, kept=f"the list {shard.prefix}bad"))
+        return list(check.urls.values())
 
 
-class _Look:
-    """One walk over a shard."""
+class _ShardCheck:
+    """One check of a shard. `places`: how many records were set aside, by key; `urls`: the URLs read from them."""
 
     def __init__(self, connection: Connection, shard: Shard) -> None:
         self._connection = connection
         self._prefix = shard.prefix
         self.places = Counter[str]()
-        self.told: dict[str, Task] = {}
+        self.urls: dict[str, Task] = {}
         self._kinds: list[str] = []
 
     async def at_types(self) -> None:
-        """Keys of another type than theirs are set aside whole."""
+        """Set aside whole keys of a wrong type."""
         kinds = await self._all("TYPE", list(_TYPES))
         for (name, wanted), kind in zip(_TYPES.items(), kinds, strict=True):
             if kind not in (wanted, b"none"):
                 await self._aside(name, b"", b"")
 
     async def at_known_keys(self) -> None:
-        """Known keys that are not kept as they should be are forgotten; the check adds those of tasks that wait."""
+        """Set aside sets of known keys of a wrong type; the repair adds the keys of waiting tasks again."""
         for start, wanted in _OF_KEYS.items():
             names = [start + name.decode("utf-8", "surrogateescape") for name in await self._named(start)]
             for at in range(0, len(names), PER_PAGE):
@@ -125,7 +122,7 @@ class _Look:
                         await self._aside(name, b"", b"")
 
     async def at_crawl(self) -> None:
-        """Fields that are no numbers take the value that a new crawl has."""
+        """Replace fields that should be numbers by those of a new crawl."""
         fields = pairs(await self._connection.call("HGETALL", self._prefix + "crawl"))
         for name, value in _defaults().items():
             given = fields.get(name.encode())
@@ -147,7 +144,7 @@ class _Look:
         await self._at_kinds(fields.get(b"kinds", b""))
 
     async def _at_kinds(self, given: bytes) -> None:
-        """The kinds that the queues name are those of the crawl, whatever its record says."""
+        """Add the kinds that queues name to the crawl's record."""
         named = [name for name in given.split(b",") if name]
         sound = [name for name in named if _KIND.fullmatch(name) and name.isascii()]
         queued = sorted({name.partition(b":")[0] for name in await self._named("kq:")} - set(sound))
@@ -162,7 +159,7 @@ class _Look:
                 await self._aside(f"ready:{kind}", b"", b"")
 
     async def at_counters(self) -> None:
-        """Counters that are no whole numbers are dropped; those of tasks are counted anew by the check."""
+        """Drop counters that are no whole numbers; the repair recounts those of tasks."""
         for name in ("count", "outcomes", "rejected", "notes"):
             for field, value in pairs(await self._connection.call("HGETALL", self._prefix + name)).items():
                 if not _WHOLE.fullmatch(value):
@@ -179,7 +176,7 @@ class _Look:
                 await self._aside(name, member, b"")
 
     async def at_lanes(self) -> None:
-        """A lane whose record is bad or missing gets a new one, with the crawl's pace; then its queue is looked at."""
+        """Give lanes whose record is damaged or missing a new one with the crawl's pace; then check their queues."""
         interval, cap = map(float, await self._connection.call("HMGET", self._prefix + "crawl", "interval", "cap"))
         # Also lanes whose record is missing.
         names = {*await self._named("q:"), *(name.partition(b":")[2] for name in await self._named("kq:"))}
@@ -189,11 +186,11 @@ class _Look:
                 await self._aside("lanes", lane, record)
             elif not _reads(_check_roster, record):
                 await self._aside("lanes", lane, record)
-                # Its pace stays. An exit is free next: the lane begins a new roster.
+                # The pace stays; an exit is free now; the lane begins a new roster.
                 sound = record[: _LANE.size - 8] + bytes(8)
                 await self._connection.call("HSETNX", self._prefix + "lanes", lane, sound)
         seconds, micros = map(int, await self._connection.call("TIME"))
-        # Due at once: the check lets every lane rest.
+        # Due now: the repair lets every lane rest.
         fresh = _LANE.pack(seconds * 1e6 + micros, 0, 0, 0, interval, interval, cap, 0, 0, 0, 0, 0, _SHARED, 0, 0, 0, 0)
         for lane in names:
             await self._at_lane(lane, fresh)
@@ -213,7 +210,7 @@ class _Look:
         await self.at_hash(f"uses:{name}", lambda _, data: _sized(data, _USE_BYTES))
 
     async def _named(self, start: str) -> list[bytes]:
-        """The keys whose name begins like this, without that beginning."""
+        """The names of keys that begin with `start`, without it."""
         whole = (self._prefix + start).encode()
         pattern = re.sub(rb"([\\*?\[\]])", rb"\\\1", whole) + b"*"
         found: list[bytes] = []
@@ -225,7 +222,7 @@ class _Look:
                 return found
 
     async def _buckets(self) -> int:
-        """One more than the highest bucket of known keys."""
+        """The number of buckets of known keys: the highest index plus one."""
         return max([0, *(int(name) for name in await self._named("seen:") if name.isdigit())]) + 1
 
     async def _all(self, command: str, names: list[str]) -> list[Any]:
@@ -256,10 +253,10 @@ class _Look:
         if taken:
             self.places[name.partition(":")[0]] += taken
         if taken and is_task:
-            self._tell(field + seen, lane=lane.encode("utf-8", "surrogateescape"))
+            self._keep_url(field + seen, lane=lane.encode("utf-8", "surrogateescape"))
 
-    def _tell(self, raw: bytes, *, lane: bytes) -> None:
-        """The URL that a bad record ends with: it becomes a dead letter of its own."""
+    def _keep_url(self, raw: bytes, *, lane: bytes) -> None:
+        """Keep the URL at the end of a damaged record: it becomes a dead letter."""
         if (found := _URL.search(raw)) is None:
             return
         try:
@@ -267,11 +264,11 @@ class _Look:
             host = lane.decode() or urlsplit(url).netloc
         except ValueError:
             return
-        self.told[url] = Task(url=url, key=bad_record_key(url), lane=host)
+        self.urls[url] = Task(url=url, key=bad_record_key(url), lane=host)
 
 
 def _lane_of_queue(name: str) -> str:
-    """The lane of a queue by its key; empty: it is no queue."""
+    """The lane of the queue with this key; empty: the key is no queue."""
     if name.startswith("kq:"):
         return name.split(":", 2)[2]
     return name[2:] if name.startswith("q:") else ""
@@ -295,8 +292,8 @@ def _finite(*values: float, below: float = LARGEST) -> None:
 
 
 def _is_lane(record: bytes) -> bool:
-    """Whether these are a lane's numbers. Only the last may be infinite: all exits of its pool are in use. The times
-    from which its next start comes are bounded as in `find_lane`: a script would fail again on what passes here."""
+    """Whether these are a lane's numbers. Only `exits_next` may be infinite: all exits of its pool are in use. Times
+    are bounded as in `find_lane` of lanes.lua: else a script would fail again on a record that passes here."""
 
     def read(data: bytes) -> None:
         age, next_start, last_start, blocked_until, *numbers, exits_next = _LANE.unpack_from(data)
@@ -307,7 +304,7 @@ def _is_lane(record: bytes) -> bool:
 
 
 def _check_roster(record: bytes) -> None:
-    """Raise one of UNREADABLE if what follows a lane's numbers is no roster: see `roster_record.lua`."""
+    """Raise one of UNREADABLE if no valid roster follows the lane's numbers: see `roster_record.lua`."""
     if len(record) == _LANE.size:
         return
     size, next_index, flights = _ROSTER.unpack_from(record, _LANE.size)

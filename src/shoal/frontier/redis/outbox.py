@@ -1,9 +1,9 @@
 """Links from one shard to another: written to the shard's outbox by the settle that found them, then delivered.
 
-An entry leaves its outbox only when it is in its shard. So a kill at any moment leaves it in one of the two, or in
-both, which the dedup there makes harmless. The settler delivers its entries at once; entries that it left behind are
-delivered by the next worker that asks for work. Delivered entries are kept aside for a while, and sent again when a
-server that may have lost its last second is repaired.
+An entry leaves its outbox only when its shard has it: after a kill it is in one of the two, or in both, where dedup
+makes it harmless. The settler delivers its entries at once; entries left behind by a killed one are delivered by the
+next worker that asks for leases. Delivered entries are kept for a while, and sent again when a server that may have
+lost its last second is repaired.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_ENTRIES = 200
 _ENTRY = struct.Struct(">ddH")
 
 
-class Posted(msgspec.Struct, frozen=True):
+class OutboxEntry(msgspec.Struct, frozen=True):
     """A task in an outbox, and its number there."""
 
     shard: Shard
@@ -35,15 +35,15 @@ class Posted(msgspec.Struct, frozen=True):
 
 
 class Outbox:
-    """Delivers the entries of the outboxes of crawls."""
+    """Delivers entries of outboxes to their shards."""
 
     def __init__(self, runner: ShardRunner, samples: Samples) -> None:
         self._runner = runner
         self._samples = samples
 
-    async def deliver(self, crawl: str, posted: Sequence[Posted]) -> dict[int, str] | None:
-        """Put these entries into their shards; gives the keys that a budget kept out. None when it cannot be done now:
-        nothing is lost, the entries stay in the outbox for the next worker that asks for work."""
+    async def deliver(self, crawl: str, posted: Sequence[OutboxEntry]) -> dict[int, str] | None:
+        """Put these entries into their shards; gives the keys that a budget refused. None: not possible now; the
+        entries stay in the outbox for the next worker that asks for leases."""
         tally = Tally()
         try:
             if not await deliver(self._runner, crawl, [entry.task for entry in posted], tally=tally):
@@ -55,7 +55,7 @@ class Outbox:
         return tally.refused
 
     async def deliver_left_behind(self, shards: Sequence[Shard]) -> int:
-        """Deliver entries that other workers wrote and left behind, a bounded number; gives how many were delivered."""
+        """Deliver entries that other workers left behind, at most MAX_ENTRIES per shard; gives how many."""
         answers = await self._runner.run([(shard, "posted", (MAX_ENTRIES,)) for shard in shards], unchecked=True)
         found = [_read(shard, entry) for shard, answer in zip(shards, answers, strict=True) for entry in answer[1:]]
         delivered = 0
@@ -65,7 +65,7 @@ class Outbox:
                 delivered += len(ours)
         return delivered
 
-    async def _take_out(self, posted: Sequence[Posted]) -> None:
+    async def _take_out(self, posted: Sequence[OutboxEntry]) -> None:
         numbers: dict[Shard, list[int]] = {}
         for entry in posted:
             numbers.setdefault(entry.shard, []).append(entry.number)
@@ -73,7 +73,7 @@ class Outbox:
 
 
 def _ranges(numbers: Sequence[int]) -> list[Argument]:
-    """First and last of each range, none of them long."""
+    """First and last number of each range; a range has at most MAX_ENTRIES."""
     ranges: list[Argument] = []
     first = last = None
     for number in sorted(numbers):
@@ -84,7 +84,7 @@ def _ranges(numbers: Sequence[int]) -> list[Argument]:
     return ranges if first is None or last is None else [*ranges, first, last]
 
 
-def _read(shard: Shard, entry: bytes) -> Posted:
+def _read(shard: Shard, entry: bytes) -> OutboxEntry:
     number, _, length = _ENTRY.unpack_from(entry)
     lane = entry[_ENTRY.size : _ENTRY.size + length].decode()
-    return Posted(shard, int(number), decode_task(entry, lane, _ENTRY.size + length))
+    return OutboxEntry(shard, int(number), decode_task(entry, lane, _ENTRY.size + length))

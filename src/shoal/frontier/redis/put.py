@@ -1,17 +1,10 @@
-"""Letting tasks in, chunk by chunk: each chunk is one step, and all of them may be repeated.
+"""Storing new tasks and known keys, chunk by chunk: each chunk is one step, and every call may be repeated.
 
-A crawl's `max_pages` over several shards: each accepts what it was granted, and all grants together are the budget.
-
-A client with tasks for a shard without allowance reclaims the allowance that the shards have not used, tells the
-first shard how many tasks each of them has accepted, and asks it for more. A grant is an absolute number, valid for one
-generation of the shard: a grant that arrives after other clients have reclaimed and shared out again is void. So
-nothing is granted twice, and nothing is lost with a client that dies on the way.
-
-Keys that are known without a task, chunk by chunk: each chunk is one step, and all of them may be repeated.
-
-The keys that an earlier crawl has done, made known in another one.
-
-The two may lie on different nodes of a cluster, so that the keys travel through this process, some at a time.
+`max_pages` over several shards: each shard accepts its allowance, and all grants together are the budget. A client with
+tasks for a shard without allowance reclaims the unused allowance of all shards, reports to the first shard how many
+tasks each has accepted, and asks it for grants. A grant is an absolute number for one generation of a shard: after
+another client has reclaimed and shared out again, it is void. So nothing is granted twice, and nothing is lost with a
+client that dies in between.
 """
 
 from __future__ import annotations
@@ -36,8 +29,8 @@ Grant = tuple[Argument, Argument, Argument, Argument]
 async def ask_for_allowance(
     runner: ShardRunner, shards: Sequence[Shard], tasks: Sequence[Task]
 ) -> tuple[int, list[Grant]]:
-    """How many of these tasks, each of another key, fit into the budget, the first ones first; and the grant of each
-    shard, as put sends it. Zero tasks: the budget is used up for every client."""
+    """How many of these tasks, with distinct keys and the first ones first, fit into the budget; and the grant of each
+    shard, as put sends it. 0: the budget is used up."""
     crawl = shards[0].crawl
     reports = [checked(answer, crawl) for answer in await runner.run([(shard, "reclaim", ()) for shard in shards])]
     args: list[Argument] = [len(shards)]
@@ -55,7 +48,7 @@ MAX_TASKS = 200  # per script: all other clients wait for a script
 
 
 class Samples:
-    """Rejected URLs for people to see. URLs of a reason that has enough of them are not sent."""
+    """Rejected URLs, for people. URLs for a reason that has enough are not sent."""
 
     def __init__(self, runner: ShardRunner) -> None:
         self._runner = runner
@@ -81,7 +74,7 @@ class Samples:
 def refusals(
     batch: Batch, refused: Sequence[Any], merged: Sequence[int]
 ) -> tuple[dict[int, str], list[tuple[str, str]]]:
-    """The keys that a budget kept out, and the samples that follow from a script's answer."""
+    """The keys that a budget refused, and the samples, from a script's answer."""
     kept_out: dict[int, str] = {}
     samples = [("merged", batch.tasks[index].url) for index in merged]
     for index, reason in zip(refused[::2], refused[1::2], strict=True):
@@ -121,7 +114,7 @@ class Tally:
         self.samples = list(samples)
 
     def take(self, chunk: Chunk, answer: list[Any]) -> list[int]:
-        """Note the answer to a chunk; gives the indexes of tasks that need an allowance first."""
+        """Count the answer to a chunk; gives the indexes of tasks that need an allowance first."""
         kept_out, samples = refusals(chunk.batch, answer[4], answer[5])
         self.new += answer[2]
         self.duplicates += answer[3]
@@ -173,8 +166,8 @@ async def deliver(
     counts: Sequence[Argument] = (0,),
     reasons: Sequence[str] = (),
 ) -> bool:
-    """Put each task into its shard, or bury it there when reasons are given; false when the crawl turned out to lie in
-    other shards."""
+    """Put each task into its shard, or bury it there with `reasons`; False: the crawl has another number of shards,
+    call again."""
     shards = await runner.shards(crawl)
     chunks = _chunks(shards, list(enumerate(tasks)), reasons)
     calls = [chunk.args(counts if chunk is chunks[0] else (0,)) for chunk in chunks]
@@ -193,7 +186,7 @@ async def deliver(
         first = {tasks[index].key: index for index in sorted(waiting, reverse=True)}
         wanted = sorted(first.values())
         served, grants = await ask_for_allowance(runner, shards, [tasks[index] for index in wanted])
-        # Only the tasks that were served are sent: a shard would give an allowance that is not used to its next task.
+        # Only the served tasks are sent: a shard would give an unused allowance to its next task.
         sent = set(wanted[:served] if served else waiting)
         chunks = _chunks(shards, [(index, tasks[index]) for index in sorted(sent)], reasons)
         calls = [chunk.args(grant=grants[chunk.shard.number]) for chunk in chunks]
@@ -201,7 +194,7 @@ async def deliver(
 
 
 def _chunks(shards: Sequence[Shard], numbered: Sequence[tuple[int, Task]], reasons: Sequence[str] = ()) -> list[Chunk]:
-    """The tasks by shard, in bounded parts; at least one, which carries the counts."""
+    """The tasks by shard, in parts of at most MAX_TASKS; at least one chunk, which carries the counts."""
     groups: dict[int, list[tuple[int, Task]]] = {}
     if len(shards) == 1:
         groups[0] = list(numbered)
@@ -226,16 +219,16 @@ KeyChunk = Sequence[tuple[int, bytes]]
 
 
 async def know(runner: ShardRunner, crawl: str, keys: Sequence[int]) -> int:
-    """Tell every shard: only a task's lane would say which one. Gives how many keys were new."""
+    """Mark keys as known in every shard, as only a task's lane would name one; gives how many were new."""
     shards = await runner.existing_shards(crawl)
-    # All of them are packed before the first is sent: one that is no key leaves nothing behind.
+    # All keys are packed before the first is sent: an invalid key leaves nothing behind.
     packed = [(key, KEY.pack(key)) for key in dict.fromkeys(keys)]
     chunks = [packed[start : start + MAX_KEYS] for start in range(0, len(packed), MAX_KEYS)]
     new = 0
     for start in range(0, len(chunks), SCRIPTS_AT_ONCE):
         some = chunks[start : start + SCRIPTS_AT_ONCE]
         unknown = await _unknown(runner, shards, some) if len(shards) > 1 else None
-        # The first shard counts, so it is told first: after a failure in between, no key is known and not counted.
+        # The first shard counts, so it comes first: after a failure in between, no key is known but not counted.
         new += sum(await _learn(runner, shards[0], some, counted=unknown))
         for shard in shards[1:]:
             await _learn(runner, shard, some, counted=set())
@@ -245,7 +238,8 @@ async def know(runner: ShardRunner, crawl: str, keys: Sequence[int]) -> int:
 async def _learn(
     runner: ShardRunner, shard: Shard, chunks: Sequence[KeyChunk], *, counted: set[int] | None
 ) -> list[int]:
-    """Gives how many keys of each chunk were counted; `counted`: only these keys may be, None: all."""
+    """Mark keys as known in one shard; gives how many of each chunk were counted. `counted`: the keys that may count;
+    None: all."""
     calls = [(shard, "know", _args("learn", chunk, counted)) for chunk in chunks]
     return [checked(answer, shard.crawl)[2] for answer in await runner.run(calls)]
 
@@ -269,7 +263,8 @@ def _args(mode: str, chunk: KeyChunk, counted: set[int] | None = None) -> list[A
 
 
 async def know_from(runner: ShardRunner, crawl: str, earlier: str) -> int:
-    """Mark what the earlier crawl has done as known; gives how many keys were new."""
+    """Copy the keys that the earlier crawl has done; gives how many were new. The crawls may be on different nodes of a
+    cluster, so the keys pass through this process, some at a time."""
     await runner.existing_shards(crawl)
     shards = await runner.existing_shards(earlier)
     await _check(runner, shards)
@@ -282,7 +277,7 @@ async def know_from(runner: ShardRunner, crawl: str, earlier: str) -> int:
         while at:
             _, at, found = await runner.read_in(shard, "done_keys", at)
             new += await know(runner, crawl, [key for key in map(int, found) if key not in undone])
-    # They may have been dropped meanwhile: then some are missing.
+    # Keys that were dropped meanwhile are missing.
     await _check(runner, shards)
     return new
 
@@ -301,8 +296,8 @@ async def _check(runner: ShardRunner, shards: list[Shard]) -> None:
 
 
 async def _undone_in(runner: ShardRunner, shard: Shard) -> set[int]:
-    """The keys of a shard's tasks that are not done. First those that wait: such a task may be lent meanwhile, but not
-    the other way round and be missed."""
+    """The keys of a shard's tasks that are not done. Waiting tasks are read before leased ones: a task leased meanwhile
+    is then found among the leased ones."""
     queues = await queue_names(runner.connections, shard)
     found: set[int] = set()
     for where in (*queues, b"later", b"held", b"dead"):

@@ -1,8 +1,8 @@
-"""After a restart of the server: one worker checks and repairs a crawl while the others wait.
+"""Repair of a crawl after a restart of the server: one worker repairs while the others wait.
 
-A crash can cut the append-only file inside a script's writes, and Redis then keeps the torn part in the file, to be
-replayed by the next restart. So first the file is written anew, then the data is made to agree with itself, and the
-lanes rest one horizon, because the lost second may have lent start slots.
+A crash can cut the append-only file inside a script's writes, and Redis keeps the torn part in the file and replays it
+at the next restart. So first the file is rewritten, then the data is made consistent, and the lanes rest for one
+horizon, because starts of the lost second may be missing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shoal.frontier.redis.views import lane_names, queue_names
 from shoal.frontier.redis.wire import encode_pools
 from shoal.model import VIA, Pool
 
-REWRITTEN = "shoal:rewritten"  # the run of the server whose append-only file was written anew
+REWRITTEN = "shoal:rewritten"  # the run id of the server whose append-only file was rewritten
 LOOK_AGAIN_SECONDS = 0.1
 PATIENCE_SECONDS = 10.0
 SHORTEST_REST_SECONDS = 1.0
@@ -36,7 +36,7 @@ NOTE_SECONDS = 86_400
 
 
 class _Lost(Exception):  # noqa: N818 -- reads as what happened
-    """Another client repairs now, or the crawl is gone."""
+    """Another client repairs now, or the crawl is gone: this repair ends."""
 
 
 class Repair:
@@ -49,8 +49,8 @@ class Repair:
         self._lease_seconds = SHORTEST_LEASE_SECONDS
         self._lock = asyncio.Lock()
 
-    def see_terms(self, *, horizon: float, seconds: float) -> None:
-        """Lanes rest as long as any lease call looked ahead; leases last as long as any that was asked for."""
+    def note_lease_call(self, *, horizon: float, seconds: float) -> None:
+        """Remember the longest horizon and lease length: lanes rest, and leases are renewed, for that long."""
         self._rest = max(self._rest, horizon)
         self._lease_seconds = max(self._lease_seconds, seconds)
 
@@ -101,7 +101,7 @@ class Repair:
             await self._step(connection, shard, "finish", connection.run_id, waiting, keys, last)
 
     async def _have_links_resent(self, connection: Connection, shard: Shard) -> None:
-        """The lost second may have held links from other shards."""
+        """Have other shards send their delivered links again: this shard may have lost them with its last second."""
         for other in shards_of(shard.crawl, shard.of) if shard.of > 1 else ():
             is_done = False
             while not is_done:
@@ -112,7 +112,7 @@ class Repair:
                 is_done = answer[0] == b"none" or answer[1] == b"0"
 
     async def _pools(self, connection: Connection, shard: Shard) -> None:
-        """Write the pools again from the crawl's record: a crash may have cut them off."""
+        """Write the pools again from the crawl's record: a crash may have cut the write."""
         record = await connection.call("HGET", shard.prefix + "crawl", "pools")
         if record or await connection.call("EXISTS", shard.prefix + "offers"):
             args = encode_pools(msgspec.json.decode(record or b"[]", type=tuple[Pool, ...]))
@@ -122,7 +122,7 @@ class Repair:
             await self._step(connection, shard, "renew")
 
     async def _pages(self, connection: Connection, shard: Shard, step: str, *args: Argument) -> list[int]:
-        """A step from its beginning to its end; gives the number that each call counted."""
+        """Run a step until its cursor ends; gives the number that each call counted."""
         cursor: Argument = "0"
         counted = []
         while True:
@@ -132,9 +132,9 @@ class Repair:
                 return counted
 
     async def _lanes(self, connection: Connection, shard: Shard, step: str, argument: str) -> int:
-        """A step over all lanes; gives the sum of the numbers that the calls counted."""
+        """Run a step over all lanes; gives the sum of the counted numbers."""
         names = await lane_names(self._connections, shard)
-        # A lane of a large pool is much work.
+        # A lane of a large pool takes long.
         size = POOLED_LANES_PER_STEP if any(VIA.encode() in name for name in names) else LANES_PER_STEP
         counted = 0
         for start in range(0, len(names), size):
@@ -143,7 +143,7 @@ class Repair:
         return counted
 
     async def _queues(self, connection: Connection, shard: Shard) -> int:
-        """Look at every waiting task; gives the last sequence."""
+        """Check every waiting task; gives the highest sequence."""
         names = await queue_names(self._connections, shard)
         order: Argument = "-inf"
         last = 0
@@ -154,7 +154,7 @@ class Repair:
         return last
 
     async def _rewrite(self, connection: Connection, shard: Shard) -> None:
-        """Write the append-only file anew, once per run of the server."""
+        """Rewrite the append-only file, once per run of the server."""
         if await self._was_rewritten(connection):
             return
         if (await info(connection, "persistence")).get("aof_enabled") == "1":
@@ -176,7 +176,7 @@ class Repair:
             return await any_node.call("GET", f"{REWRITTEN}:{connection.run_id}") is not None
 
     async def _note_rewritten(self, connection: Connection) -> None:
-        """In a cluster the note has a key per run: it may lie on another node than the one it is about."""
+        """In a cluster the note has a key per run: it may be on another node than the server it is about."""
         if not self._connections.is_cluster:
             await connection.call("SET", REWRITTEN, connection.run_id)
             return

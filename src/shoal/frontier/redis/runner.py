@@ -1,7 +1,4 @@
-"""Runs scripts on crawls: knows in which shards a crawl lies, and repairs a shard that needs it.
-
-A crawl that was there and is not any more: whether somebody deleted it, or its server lost it, and how.
-"""
+"""Runs scripts on the shards of crawls, repairs shards that need it, and tells deleted crawls from lost ones."""
 
 from __future__ import annotations
 
@@ -23,16 +20,14 @@ from shoal.frontier.rules.tasks import unreadable_crawl
 
 CRAWLS = "shoal:crawls"
 LAST_NUMBER = "shoal:crawls:last"
-SHARDS = (
-    "shoal:shards"  # crawl → number of its shards, negative while it is being deleted; only where there are several
-)
+SHARDS = "shoal:shards"  # crawl → number of its shards, if several; negative while it is being deleted
 
 
 async def lost_crawl(connections: RedisConnections, crawl: str, *, run_id: str) -> CrawlLost | None:
-    """The error for a crawl whose data are gone; None when it was deleted on purpose. `run_id` is the run of the
-    server in which the crawl was seen last."""
+    """The error for a crawl whose data are gone; None: it was deleted on purpose. `run_id`: of the server when the
+    crawl was last seen."""
     async with connections.borrow() as any_node:
-        # To delete a crawl takes it from the list. The number of the newest crawl stays.
+        # Deleting a crawl removes it from the list; the number of the newest crawl stays.
         await any_node.send("SISMEMBER", CRAWLS, crawl)
         await any_node.send("EXISTS", LAST_NUMBER)
         await any_node.send("HGET", SHARDS, crawl)
@@ -47,7 +42,7 @@ async def lost_crawl(connections: RedisConnections, crawl: str, *, run_id: str) 
 
 
 async def _cause(connection: Connection, *, run_id: str) -> str:
-    """What probably did it, as far as the server tells."""
+    """The probable cause, from the server's INFO."""
     server, disk = await info(connection, "server"), await info(connection, "persistence")
     stats, memory = await info(connection, "stats"), await info(connection, "memory")
     left = await connection.call("DBSIZE")
@@ -62,7 +57,7 @@ async def _cause(connection: Connection, *, run_id: str) -> str:
 
 
 async def _kept(connection: Connection, disk: dict[str, str]) -> str:
-    """What the server keeps on disk."""
+    """What the server keeps on disk, as part of a sentence."""
     if disk.get("aof_enabled") == "1":
         return " and lost its append-only file"
     try:
@@ -84,12 +79,12 @@ Call = tuple[Shard, str, Sequence[Argument]]
 
 
 def layout_of(field: bytes | None) -> int:
-    """The layout version that a crawl's record names."""
+    """The layout version in a crawl's record."""
     return int(field) if field is not None and _NUMBER.fullmatch(field) else UNKNOWN_LAYOUT
 
 
 def _version_in(record: list[bytes | None]) -> int | None:
-    """The layout version of a crawl with this state and layout; None when there is no such crawl."""
+    """The layout version of a crawl with this [state, layout]; None: there is no such crawl."""
     state, version = record
     return None if state in (None, b"deleting") else layout_of(version)
 
@@ -99,7 +94,7 @@ def no_such_crawl(crawl: str) -> UsageError:
 
 
 def other_layout(crawl: str, version: int, *, shown: str) -> UsageError:
-    """A crawl that these scripts would damage."""
+    """The error for a crawl of another layout version, which these scripts would damage."""
     if version == UNKNOWN_LAYOUT:
         return UsageError(unreadable_crawl(crawl, shown, "its layout version is missing or no number"))
     return UsageError(
@@ -111,7 +106,7 @@ def other_layout(crawl: str, version: int, *, shown: str) -> UsageError:
 class ShardRunner:
     """Runs scripts on crawls. A shard whose server was restarted is repaired before anything changes in it.
 
-    A crawl is taken to lie in one shard until its record, or the lack of one, shows otherwise."""
+    A crawl is assumed to have one shard until its record, or a missing record, shows otherwise."""
 
     def __init__(
         self,
@@ -122,7 +117,7 @@ class ShardRunner:
         self.connections = connections
         self.repair = repair
         self.mend = mend
-        self.offered: dict[Shard, list[Argument]] = {}  # what this process has offered to each shard
+        self.offered: dict[Shard, list[Argument]] = {}  # the latest offers of this process, by shard
         self._layouts: dict[str, list[Shard]] = {}
         self._existing: set[str] = set()
         self._usable: set[str] = set()
@@ -132,7 +127,7 @@ class ShardRunner:
         self._seen: dict[str, str] = {}
 
     async def mend_once(self, crawl: str) -> bool:
-        """Set aside what cannot be read of a crawl, unless that was tried before."""
+        """Set aside unreadable records of a crawl, unless this process has tried before; gives whether it tried."""
         if crawl in self._unreadable:
             return False
         self._unreadable.add(crawl)
@@ -141,13 +136,13 @@ class ShardRunner:
         return True
 
     def see(self, crawl: str, *, is_usable: bool = False) -> None:
-        """The crawl is there, in this run of its server. `is_usable`: its layout version was read, and is ours."""
+        """Note that the crawl exists in this run of its server. `is_usable`: its layout version is this one's."""
         self._seen[crawl] = self.connections.run_id
         if is_usable:
             self._usable.add(crawl)
 
     async def check_lost(self, crawl: str) -> None:
-        """Raises CrawlLost when a crawl that was there is gone without having been deleted."""
+        """Raises CrawlLost if a crawl that existed is gone without having been deleted."""
         if crawl in self._seen:
             error = await lost_crawl(self.connections, crawl, run_id=self._seen[crawl])
             if error is not None:
@@ -160,7 +155,7 @@ class ShardRunner:
             warn(text)
 
     async def shards(self, crawl: str) -> list[Shard]:
-        """The shards of a crawl. A crawl of another layout version is refused; asked once for each crawl."""
+        """The shards of a crawl. Raises UsageError for another layout version, which is read once per crawl."""
         shards = await self.all_shards(crawl)
         if crawl not in self._usable:
             version = await self.version_of(crawl)
@@ -171,7 +166,7 @@ class ShardRunner:
         return shards
 
     async def version_of(self, crawl: str) -> int | None:
-        """The layout version of a crawl; None when there is no such crawl."""
+        """The layout version of a crawl; None: there is no such crawl."""
         first, *_ = await self.all_shards(crawl)
         async with self.connections.borrow() as connection:
             await connection.send("HMGET", first.prefix + "crawl", "state", "layout")
@@ -179,12 +174,12 @@ class ShardRunner:
             if isinstance(answer, ResponseError) and WRONG_TYPE in str(answer):
                 return UNKNOWN_LAYOUT
             if isinstance(answer, Exception):
-                # In here: only what leaves the connection is said in our words.
+                # Inside `borrow`, which translates the errors of the driver.
                 raise answer
             return _version_in(answer)
 
     async def all_shards(self, crawl: str) -> list[Shard]:
-        """The shards of a crawl, whatever its layout version. Asks for their number only where crawls have several."""
+        """The shards of a crawl of any layout version. Asks for their number only if the URL names several shards."""
         layout = self._layouts.get(crawl)
         if layout is None:
             if self.connections.shards > 1:
@@ -201,13 +196,13 @@ class ShardRunner:
         return await self.shards(crawl)
 
     async def all_crawls(self) -> list[str]:
-        """The names of all crawls. Notes in how many shards each one lies."""
+        """The names of all crawls. Notes the number of shards of each."""
         async with self.connections.borrow() as connection:
             await connection.send("SMEMBERS", CRAWLS)
             await connection.send("HGETALL", SHARDS)
             names, numbers = await connection.answers()
         several = {name: _shards_in(number) for name, number in zip(numbers[::2], numbers[1::2], strict=True)}
-        # A name that is no text is none that shoal gave.
+        # A name that is no UTF-8 is not from shoal.
         shown = {name: name.decode("utf-8", "replace") for name in sorted(names)}
         known = {name: text for name, text in shown.items() if text.encode() == name}
         for name, text in known.items():
@@ -215,7 +210,7 @@ class ShardRunner:
         return list(known.values())
 
     async def usable_crawls(self) -> list[str]:
-        """The names of the crawls of this layout version; one whose record cannot be read is left alone."""
+        """The names of the crawls of this layout version, without those whose record cannot be read."""
         names = await self.all_crawls()
         async with self.connections.borrow() as connection:
             for name in names:
@@ -228,13 +223,13 @@ class ShardRunner:
         ]
 
     async def learn(self, crawl: str) -> bool:
-        """Ask in how many shards the crawl lies; gives whether the answer changed."""
+        """Ask for the number of the crawl's shards; gives whether it differs from the noted one."""
         async with self.connections.borrow() as connection:
             recorded = await connection.call("HGET", SHARDS, crawl)
         return self.lay_out(crawl, _shards_in(recorded))
 
     def lay_out(self, crawl: str, number: int) -> bool:
-        """Note in how many shards the crawl lies; gives whether that changed."""
+        """Note the number of the crawl's shards; gives whether it differs from the one noted before."""
         layout = self._layouts.get(crawl)
         if layout is not None and len(layout) == number:
             return False
@@ -242,7 +237,7 @@ class ShardRunner:
         return True
 
     def forget_layout(self, crawl: str) -> None:
-        """The crawl is gone; another crawl of its name may lie in other shards."""
+        """Forget a deleted crawl; another crawl of its name may have another number of shards."""
         self._layouts.pop(crawl, None)
         self._existing.discard(crawl)
         self._usable.discard(crawl)
@@ -269,10 +264,10 @@ class ShardRunner:
         return self._checked((await self.run([(shard, verb, args)]))[0], shard.crawl)
 
     async def run(self, calls: Sequence[Call], *, unchecked: bool = False) -> list[Any]:
-        """Run scripts in one round trip. Scripts that met a shard in need of repair are run again after the repair.
+        """Run scripts in one round trip. A script whose shard needs repair runs again after the repair.
 
-        An answer may be {"none"}. A script that fails on the data of its shard is run again, once, after the records
-        that cannot be read were set aside."""
+        An answer may be {"none"}: there is no such crawl. A script that fails on the data of its shard runs again,
+        once, after unreadable records were set aside."""
         answers: dict[int, Any] = {}
         pending = list(range(len(calls)))
         mended: set[Shard] = set()
@@ -301,8 +296,7 @@ class ShardRunner:
         return [answers[index] for index in range(len(calls))]
 
     async def readable(self, crawl: str, read: Callable[[], Awaitable[T]]) -> T:
-        """What `read` gives. When it meets a record that cannot be decoded, it reads again after those were set
-        aside."""
+        """Call `read`; if a record cannot be decoded, set aside such records and call it again."""
         try:
             return await read()
         except (*UNREADABLE, StorageError) as error:
@@ -313,11 +307,11 @@ class ShardRunner:
         return await read()
 
     def see_epoch(self, shard: Shard, epoch: int) -> None:
-        """Note the epoch of a shard, as a script gave it."""
+        """Note the epoch of a shard from a script's answer."""
         self._epochs[shard] = epoch
 
     async def epoch_of(self, crawl: str) -> int:
-        """The crawl's epoch: it changes when the epoch of any shard changes."""
+        """The crawl's epoch: the sum of the epochs of its shards."""
         shards = await self.shards(crawl)
         unknown = [shard for shard in shards if shard not in self._epochs]
         if unknown:
@@ -358,20 +352,20 @@ class ShardRunner:
 
 
 def _shards_in(field: bytes | None) -> int:
-    """The number of shards that is written down; of a crawl with none, or with garbage, one."""
+    """The number of shards in this field of SHARDS; 1 if it is missing or damaged."""
     number = (field or b"1").removeprefix(b"-")
     return int(number) if _NUMBER.fullmatch(number) else 1
 
 
 def checked(answer: list[Any], crawl: str) -> list[Any]:
-    """The answer of a crawl that exists."""
+    """The answer; raises UsageError if there is no such crawl."""
     if answer[0] == b"none":
         raise no_such_crawl(crawl)
     return answer
 
 
 def is_damage(answer: Any) -> bool:
-    """Whether a script failed on the data that it found, not on the server."""
+    """Whether a script failed on the data of its shard, not because of the server's state."""
     return isinstance(answer, ResponseError) and "user_script" in str(answer) and not is_passing(answer)
 
 

@@ -1,16 +1,13 @@
-"""The scripts of the Redis frontier: one Lua file per verb, with the parts that it needs put before it.
+"""Assembles the Lua scripts of the Redis frontier: one file per verb, preceded by the parts that it needs.
 
-A verb or a part names its direct needs in a line `-- needs: crawl lanes`, a part the names that it defines for others
-in a line `-- gives: find_lane need_lane`. The parts come in the order in which they need each other, each once, in a
-block of its own: its other names stay inside, as a script has room for two hundred. A block begins with the constants
-that it uses, as Python has them.
+A verb or part lists its direct needs in a line `-- needs: crawl lanes`; a part lists the names that it defines for
+others in a line `-- gives: find_lane need_lane`. Parts are sorted by their needs, each once, in a block of its own: its
+other names stay local, as a script has room for two hundred. A block begins with the Python constants that it uses.
 
-Making the functions of a part costs time in every call of a script. A part that gives one table, and that few calls
-need, says `-- lazy`: its block is run when one of its names is looked up for the first time.
+Creating the functions of a part costs time in every call of a script. A part that gives one table, and that few calls
+need, is marked `-- lazy`: its block runs when one of its names is first used.
 
-Numbers and words of the stored format that both Python and the Lua scripts need.
-
-What lies under which key: `docs/explanation/redis-layout.md`.
+The keys and their contents: `docs/explanation/redis-layout.md`.
 """
 
 from __future__ import annotations
@@ -28,18 +25,18 @@ import msgspec
 from shoal.frontier.rules import constants, hosts, tasks
 from shoal.model import NO_EXIT, REGION, STAGE, VIA
 
-# The version of the keys of a crawl and of their contents: field `layout` of its record. Raise it when scripts of one
-# version could not go on with a crawl of the other: a crawl of another layout is refused (`other_layout`).
+# The version of a crawl's keys and their contents: field `layout` of its record. Increase it when scripts of one
+# version cannot work on crawls of the other: a crawl of another layout is refused (`other_layout`).
 LAYOUT_VERSION: Final = 1
-UNKNOWN_LAYOUT: Final = -1  # of records whose field is missing or no number
+UNKNOWN_LAYOUT: Final = -1  # the field is missing or no number
 
 Constant = int | float | str | tuple[str, ...]
 
 SEQUENCES: Final = 2**31  # per step of priority: order = sequence - priority * SEQUENCES stays exact in a double
-LANE_RECORD: Final = ">" + 17 * "d"  # the numbers of a lane; what they are: lua/parts/lanes.lua
-VERDICTS: Final = ("ok", "blocked", "failed", "used", "unused")  # a report names its verdict by the index here
+LANE_RECORD: Final = ">" + 17 * "d"  # the numbers of a lane, explained in lua/parts/lanes.lua
+VERDICTS: Final = ("ok", "blocked", "failed", "used", "unused")  # a report has the index of its verdict here
 
-# By the name that scripts use. Only the names that a script uses are written into it.
+# By the name in scripts. A script gets only the constants that it uses.
 CONSTANTS: Final[dict[str, Constant]] = {
     **{name: value for name, value in vars(constants).items() if name.isupper()},
     "APART": hosts.APART,
@@ -64,21 +61,21 @@ _NAME = re.compile(r"\b[A-Z][A-Z0-9_]*\b")
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A script's text and the name under which the server keeps it."""
+    """A script's text, and the hash under which the server stores it."""
 
     text: str
     sha: str
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part as scripts hold it, and the parts that it needs."""
+    """The block of a part, and the parts that it needs."""
 
     block: str
     needs: list[str]
 
 
 class LuaFolder:
-    """Puts scripts together from a folder with `verbs/` and `parts/`. Each part is read once, whatever needs it."""
+    """Assembles scripts from a folder with `verbs/` and `parts/`. Each part is read once."""
 
     def __init__(self, folder: Traversable | None = None) -> None:
         self._folder = folder or resources.files("shoal.frontier.redis").joinpath("lua")
@@ -89,7 +86,7 @@ class LuaFolder:
         return {verb: self.script(verb) for verb in self.names("verbs")}
 
     def script(self, verb: str) -> Script:
-        """The script of one verb. Raises ValueError when its parts need each other in a circle, or do not exist."""
+        """The script of one verb. Raises ValueError if parts need each other in a circle, or do not exist."""
         whole = self.assembled(self.text("verbs", verb), name=verb)
         return Script(whole, hashlib.sha1(whole.encode(), usedforsecurity=False).hexdigest())
 
@@ -103,14 +100,14 @@ class LuaFolder:
         return self._folder.joinpath(kind, f"{name}.lua").read_text(encoding="utf-8")
 
     def assembled(self, text: str, *, name: str) -> str:
-        """A verb's text behind a block for every part that it needs, the needs of each part before it."""
+        """A verb's text, preceded by the blocks of all parts that it needs, each after its own needs."""
         blocks: dict[str, str] = {}
         for need in needs_of(text):
             self._add_part(need, blocks, path=(name,))
         return "\n".join([*blocks.values(), prelude(text, CONSTANTS) + text])
 
     def _add_part(self, name: str, blocks: dict[str, str], *, path: tuple[str, ...]) -> None:
-        """Add a part behind its own needs. The path leads from the verb to it."""
+        """Add a part after its own needs. `path`: from the verb to the part."""
         if name in path[1:]:
             circle = " → ".join([*path[path.index(name, 1) :], name])
             raise ValueError(f"Lua parts need each other in a circle: {circle}")
@@ -135,7 +132,7 @@ class LuaFolder:
 
 @cache
 def shipped_scripts() -> Mapping[str, Script]:
-    """The scripts of this package by verb, put together once: a run opens several connections, a few at its end."""
+    """The scripts of this package by verb, assembled once per process."""
     return LuaFolder().scripts()
 
 
@@ -150,7 +147,7 @@ def gives_of(text: str) -> list[str]:
 
 
 def prelude(code: str, constants: Mapping[str, Constant]) -> str:
-    """The line that gives a text the constants that it uses; "" when it uses none."""
+    """The line that defines the constants that the code uses; "": it uses none."""
     used = set(_NAME.findall(_COMMENT.sub("", code)))
     names = [name for name in constants if name in used]
     values = [_in_lua(constants[name]) for name in names]
@@ -158,7 +155,7 @@ def prelude(code: str, constants: Mapping[str, Constant]) -> str:
 
 
 def _block(text: str) -> str:
-    """A part as scripts hold it."""
+    """The block of a part."""
     given, code = ", ".join(gives_of(text)), prelude(text, CONSTANTS) + text
     if not _LAZY.search(text):
         return f"local {given}\ndo\n{code}end"

@@ -1,4 +1,4 @@
-"""Settings of a server that would lose work or waste memory: a warning each, with the command that changes it."""
+"""Warnings about server settings that would lose work or waste memory, each with the command that changes it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _LOG = logging.getLogger("shoal.frontier")
 
 
 def warn(text: str) -> None:
-    """A warning for the person who runs the server."""
+    """Log a warning for the person who runs the server."""
     _LOG.warning("%s", text)
 
 
 async def check_server(connections: RedisConnections) -> None:
-    """Reach the server, and let small lanes stay compact."""
+    """Connect to every server, and set the limit up to which small lanes are stored compactly."""
     for node in await connections.nodes():
         async with connections.borrow_from(node) as connection:
             await _keep_lanes_compact(connection)
 
 
 async def warn_of_settings(connections: RedisConnections) -> None:
-    """Warn of the settings of every server that would lose work. For the process that begins a crawl: the others need
-    not repeat it."""
+    """Warn about settings of every server that would lose work. Called by the process that begins a crawl, so that the
+    others do not repeat it."""
     for node in await connections.nodes():
         await _warn(connections, node)
 

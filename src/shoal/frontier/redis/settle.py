@@ -1,4 +1,4 @@
-"""Ending leases: many results per script, each applied whole or not at all."""
+"""Ending leases by results: many per script, each applied whole or not at all; and renewing leases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shoal.frontier.redis.connection import Argument
-from shoal.frontier.redis.outbox import Outbox, Posted
+from shoal.frontier.redis.outbox import Outbox, OutboxEntry
 from shoal.frontier.redis.put import MAX_TASKS, Samples, refusals
 from shoal.frontier.redis.runner import ShardRunner, is_damage, needs_repair
 from shoal.frontier.redis.shards import Shard, shard_of
@@ -46,7 +46,7 @@ class Chunk:
         return len(self.results) < MAX_RESULTS and (not self.results or len(self.batch.tasks) + found <= MAX_TASKS)
 
     def add(self, index: int, result: Result) -> None:
-        """Take a result in. One that cannot be written is sent as a question whether its lease still stands."""
+        """Add a result. For a result that cannot be encoded, the script only checks whether its lease still stands."""
         try:
             args = self._encode(result)
         except FLAWS as error:
@@ -55,14 +55,14 @@ class Chunk:
         self._append(index, result, args, of=index)
 
     def add_part(self, result: Done, part: slice, *, of: int) -> None:
-        """A part of a long list of found tasks, sent ahead of its result."""
+        """Add a part of a long list of found tasks, sent before its result."""
         found = self.batch.encode(result.found[part])
         self._append(-1, result, ["found", *_lease(result.lease), 0, "", *found], of=of)
 
     def _append(self, index: int, result: Result, args: Sequence[Argument], *, of: int) -> None:
         self.results.append((index, result))
         self._args += args
-        # Which of the results each found task belongs to.
+        # The index of the result to which each found task belongs.
         self.origins += [of] * (len(self.batch.tasks) - len(self.origins))
 
     def _encode(self, result: Result) -> list[Argument]:
@@ -73,7 +73,7 @@ class Chunk:
                 notes, counts = encode_counts(result.notes), encode_counts(result.rejected)
                 result.outcome.encode()
                 again = None if result.again is None else [*_following(result.again), number(result.again_in)]
-                # Last: what it has taken in cannot be undone.
+                # Last: the batch keeps its tasks even if a later encoding fails.
                 found = self.batch.encode(result.found[_last_part(result)])
                 self._carry(notes)
                 ended = [*lease, *update, result.outcome, *counts, *found]
@@ -95,7 +95,7 @@ class Chunk:
                 return ["hand", *lease, *update, *following]
 
     def _carry(self, notes: list[Argument]) -> None:
-        """The result that comes next carries these notes."""
+        """Add notes for the next result."""
         if len(notes) > 1:
             self._notes.setdefault(tuple(notes), []).append(len(self.results) + 1)
 
@@ -113,7 +113,7 @@ class Settlement:
         self._refused: dict[int, str] = {}
         self._failed: dict[int, str] = {}
         self._duplicates: list[tuple[int, int]] = []
-        self._posted: dict[str, list[tuple[tuple[int, int, int], Posted]]] = {}
+        self._posted: dict[str, list[tuple[tuple[int, int, int], OutboxEntry]]] = {}
         self._answers = 0
         self.crawls: dict[str, None] = {}
         self.samples: dict[str, list[tuple[str, str]]] = {}
@@ -169,14 +169,14 @@ class Settlement:
             results, origins, tasks = self._results, chunk.origins, chunk.batch.tasks
             self._duplicates += [(results[origins[index]].lease.token, tasks[index].key) for index in known]
 
-    def posted(self) -> Iterator[tuple[str, list[Posted]]]:
+    def posted(self) -> Iterator[tuple[str, list[OutboxEntry]]]:
         """The entries written to outboxes, by crawl, in the order in which they were found."""
         for crawl, posted in self._posted.items():
             posted.sort(key=lambda entry: entry[0])
             yield crawl, [entry for _, entry in posted]
 
     def refuse(self, keys: Mapping[int, str]) -> None:
-        """A budget kept these out where they were delivered."""
+        """Note keys that a budget refused on delivery to their shard."""
         self._refused |= keys
 
     def report(self, epoch: int) -> SettleReport:
@@ -189,7 +189,7 @@ class Settlement:
         self._answers += 1
         for entry, index in enumerate(passed_on, start=last - len(passed_on) + 1):
             order = (chunk.origins[index], self._answers, index)
-            ours.append((order, Posted(chunk.shard, entry, chunk.batch.tasks[index])))
+            ours.append((order, OutboxEntry(chunk.shard, entry, chunk.batch.tasks[index])))
 
     def _parts(self, result: Done, shard: Shard, index: int) -> Iterator[Chunk]:
         """All parts but the last of a long list, fenced by the lease. A flaw is noted with the result itself."""
@@ -204,7 +204,7 @@ class Settlement:
 
 
 class Settler:
-    """Sends results. Remembers the results that were applied in a call that failed as a whole: it will be repeated."""
+    """Sends results. Remembers those applied in a call that failed as a whole: the caller will repeat it."""
 
     def __init__(self, runner: ShardRunner, samples: Samples, outbox: Outbox) -> None:
         self._runner = runner
@@ -236,8 +236,8 @@ class Settler:
     async def _send(
         self, chunks: Iterable[Chunk], settlement: Settlement, mended: set[Shard]
     ) -> tuple[list[Chunk], set[Shard]]:
-        """One round trip; gives the chunks whose shard needs to be repaired first, and the shards with records that
-        cannot be read, of those that were not mended yet."""
+        """One round trip; gives the chunks to send again after a repair of their shard, and the shards with records
+        that cannot be read, without those in `mended`."""
         sent: list[Chunk] = []
         async with self._runner.connections.borrow() as connection:
             for chunk in chunks:
@@ -246,7 +246,7 @@ class Settler:
             answers = await connection.answers_or_errors()
             failures = [answer for answer in answers if isinstance(answer, Exception)]
             damaged = {chunk.shard for chunk, answer in zip(sent, answers, strict=True) if is_damage(answer)} - mended
-            # A call over several shards, or with a repair in it, may still fail as a whole, and is then repeated.
+            # A call over several shards, or with a repair, may still fail as a whole and be repeated.
             if failures or len(sent) > 1 or any(map(needs_repair, answers)):
                 self._remember(sent, answers)
             for chunk, answer in zip(sent, answers, strict=True):
@@ -274,7 +274,7 @@ class Settler:
 
 
 async def extend(runner: ShardRunner, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
-    """Move the end of these leases; gives the leases that are lost already."""
+    """Renew these leases; gives those that were lost."""
     lost: list[Lease] = []
     layouts = {crawl: await runner.shards(crawl) for crawl in dict.fromkeys(lease.crawl for lease in leases)}
     groups: dict[Shard, list[Lease]] = {}
@@ -318,7 +318,7 @@ def _update(update: LaneUpdate | None) -> list[Argument]:
 
 
 def _following(task: Task) -> tuple[Argument, Argument, Argument]:
-    """The task as which a leased one goes on."""
+    """The arguments of the task that replaces a leased one."""
     task.lane.encode()
     return task.lane, "" if task.kind == HTTP else task.kind, encode_task(task)
 

@@ -1,4 +1,4 @@
-"""Where a crawl's keys lie: in one shard or in several, each of them in one slot of a cluster."""
+"""The shards of a crawl, and the prefixes of their keys: each shard is in one slot of a cluster."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from shoal.model import STAGE, VIA
 
 
 def prefix_of(crawl: str, shard: int = 0, *, of: int = 1) -> str:
-    """What all keys of one shard of a crawl begin with. The braces keep them in one slot of a Cluster, together with
-    those of the shards of all other crawls that have the same number: there a script finds all lanes of a host.
+    """The prefix of all keys of one shard of a crawl. Its braces put them in one slot of a Cluster, together with the
+    shards of all other crawls with the same index and count: there a script finds all lanes of a host.
 
-    The number of shards is part of it: a client with a stale shard count finds no keys, not part of a crawl."""
+    The number of shards is in the prefix: a client with a stale shard count finds no keys, not part of a crawl."""
     return f"{slot_of(shard, of=of)}{quote(crawl, safe=' ')}:"
 
 
@@ -32,9 +32,9 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 def shard_of(lane: str, *, of: int) -> int:
-    """The shard in which a lane lives. Never to be changed: crawls are laid out by it.
+    """The index of the shard in which a lane lives. Must never change: existing crawls are stored by it.
 
-    All lanes of a host live together, via whatever pool and in whatever stage: a key is known to its shard alone."""
+    All lanes of a host, of any pool and stage, are in one shard: a key is known only in its shard."""
     return zlib.crc32(lane.partition(VIA)[0].partition(STAGE)[0].encode()) % of if of > 1 else 0
 
 
@@ -44,10 +44,10 @@ def shards_of(crawl: str, of: int) -> list[Shard]:
 
 
 def shard_named(crawl: str, beside: Shard) -> Shard:
-    """The shard of another crawl that lies in the same slot, by the crawl's name as keys have it."""
+    """The shard of another crawl in the same slot, by the crawl's quoted name as in keys."""
     return Shard(unquote(crawl), beside.number, beside.of, f"{slot_of(beside.number, of=beside.of)}{crawl}:")
 
 
 def slot_of(shard: int, *, of: int) -> str:
-    """What the keys of the shards of this number begin with, whatever their crawl."""
+    """The part of the prefix that all crawls have in common for this shard."""
     return f"shoal:{{{shard}-{of}}}:"

@@ -1,7 +1,4 @@
-"""Reading crawls: progress, lanes, one task, samples, workers.
-
-Exits at the Redis frontier: what is known of each.
-"""
+"""Reads for people: progress, lanes, exits, one task, samples, workers; and the sessions of exits."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import contextlib
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -51,7 +48,7 @@ _EXIT = struct.Struct("<6d")
 
 
 def check_pools(crawl: Crawl, *, shards: int) -> None:
-    """Accounts and a budget of cost are counted in one shard: refuse them in a crawl of several shards."""
+    """Refuse accounts and a budget of cost in a crawl of several shards: they are counted in one shard."""
     if shards > 1 and (crawl.budgets.cost or any(pool.exclusive for pool in crawl.pools)):
         raise UsageError(
             f"crawl {crawl.id!r}: accounts and a budget of cost need a crawl in one shard: leave out ?shards"
@@ -72,7 +69,7 @@ async def _exits_in(runner: ShardRunner, shard: Shard) -> list[ExitStatus]:
     while start < len(pooled):
         answer = await runner.read_in(shard, "uses", *pooled[start : start + lanes])
         now, start = float(answer[1]), start + lanes
-        # As many lanes as will fit if the next ones have as many exits as these.
+        # As many lanes as fit if the next ones have as many exits as these.
         lanes = max(1, min(MAX_LANES, MAX_ROWS * lanes // max(1, len(answer) // 5)))
         for lane, name, use, in_flight, row in zip(*(answer[2 + column :: 5] for column in range(5)), strict=True):
             parked_until = _EXIT.unpack_from(row)[1] if row else 0.0
@@ -91,7 +88,7 @@ def _ended(use: bytes) -> Ended:
 
 
 async def session(runner: ShardRunner, crawl: str, name: str) -> tuple[int, bytes]:
-    """The session that is kept for an exit, and its version."""
+    """The version of the session kept for an exit, and the session."""
     shard = (await runner.existing_shards(crawl))[0]
     async with runner.connections.borrow_at(shard.prefix) as connection:
         await connection.send("HGET", shard.prefix + "exits", name)
@@ -103,22 +100,22 @@ async def session(runner: ShardRunner, crawl: str, name: str) -> tuple[int, byte
 async def keep_session(
     runner: ShardRunner, crawl: str, name: str, session: bytes, *, version: int
 ) -> tuple[int, bytes]:
-    """Keep a session if the version is still this one; gives what is kept now."""
+    """Keep a session if the version is still `version`; gives the kept version and session."""
     answer = await runner.change(crawl, "keep_session", name, version, session)
     return int(answer[1]), answer[2]
 
 
 LANES_PER_PAGE = 500
-_TELLING = (b"unknown", b"known", b"dead", b"held")  # what a shard says of a key: the last one tells most
+_BY_WEIGHT = (b"unknown", b"known", b"dead", b"held")  # a shard's answers about a key: the last one found decides
 PER_LANE = 17  # values in the answer of `busy`
 COUNTERS = ("queued", "delayed", "leased", "done", "dead", "cancelled", "duplicates", "stale", "retried", "lost")
 
 
 async def progress(runner: ShardRunner, crawl: str) -> Progress:
-    """The sum over all shards. Links on their way from one shard to another count as queued."""
+    """The sum over all shards. Links in outboxes, on their way to another shard, count as queued."""
     answers = await runner.read_all(crawl, "progress")
     while len(answers) > 1:
-        # The shards are read one after the other: that nothing is left is true only if nothing moved meanwhile.
+        # The shards are read one after the other: "nothing is left" holds only if nothing moved meanwhile.
         if _is_left(answers):
             break
         before = [_moves(answer) for answer in answers]
@@ -155,7 +152,7 @@ async def progress(runner: ShardRunner, crawl: str) -> Progress:
 
 
 def _kinds(answers: Sequence[list[Any]], counters: Mapping[str, int], *, is_cancelled: bool) -> dict[str, int]:
-    """How many tasks of each kind wait; empty, if there never was another than http."""
+    """How many tasks of each kind wait; empty if the crawl never had another kind than http."""
     names = dict.fromkeys(name for answer in answers for name in answer[12].decode().split(",") if name)
     if not names:
         return {}
@@ -165,7 +162,7 @@ def _kinds(answers: Sequence[list[Any]], counters: Mapping[str, int], *, is_canc
 
 
 def state_of(states: Sequence[bytes]) -> CrawlState:
-    """A crawl's state by those of its shards: it is finished when all of them are. Raises ValueError if one is none."""
+    """A crawl's state from the states of its shards: finished when all are. Raises ValueError for an unknown state."""
     found = [CrawlState(state.decode()) for state in states]
     return next((state for state in found if state is not CrawlState.FINISHED), CrawlState.FINISHED)
 
@@ -178,50 +175,40 @@ def _is_left(answers: Sequence[list[Any]]) -> bool:
 
 
 def _moves(answer: list[Any]) -> tuple[int, int]:
-    """Two numbers of a shard: one of them changes when a task comes into it, or when it is repaired."""
+    """Two numbers, one of which changes when a task comes into the shard, or when the shard is repaired."""
     return _numbers(answer[4]).get("moves", 0), int(answer[3])
 
 
-class Wanted(NamedTuple):
-    """Which lanes are asked for."""
-
-    limit: int
-    skip: int = 0
-    search: str = ""
-
-    @property
-    def end(self) -> int:
-        return self.skip + self.limit
-
-
-async def lanes(runner: ShardRunner, crawl: str, wanted: Wanted) -> list[LaneStatus]:
+async def lanes(runner: ShardRunner, crawl: str, *, limit: int, skip: int, search: str) -> list[LaneStatus]:
     """Most waiting first, among equals the older lane."""
     shards = await runner.existing_shards(crawl)
     if len(shards) == 1:
-        return [lane for _, lane in await _lanes_in(runner, shards[0], wanted)]
-    # Which lanes are to be skipped is known when all shards are read.
-    each = Wanted(wanted.end, 0, wanted.search)
-    found = [entry for shard in shards for entry in await _lanes_in(runner, shard, each)]
+        return [lane for _, lane in await _lanes_in(runner, shards[0], limit=limit, skip=skip, search=search)]
+    # Which lanes to skip is known only when all shards are read.
+    end = skip + limit
+    found = [entry for shard in shards for entry in await _lanes_in(runner, shard, limit=end, skip=0, search=search)]
     found.sort(key=lambda entry: (-entry[1].waiting, -entry[1].in_flight, entry[0]))
-    return [lane for _, lane in found[wanted.skip : wanted.end]]
+    return [lane for _, lane in found[skip:end]]
 
 
-async def _lanes_in(runner: ShardRunner, shard: Shard, wanted: Wanted) -> list[tuple[bytes, LaneStatus]]:
-    """Most waiting first. Where nothing waits, as in a cancelled crawl, that is: most in flight first."""
+async def _lanes_in(
+    runner: ShardRunner, shard: Shard, *, limit: int, skip: int, search: str
+) -> list[tuple[bytes, LaneStatus]]:
+    """Most waiting first; if nothing waits, as in a cancelled crawl, most in flight first."""
     found: list[tuple[bytes, LaneStatus]] = []
-    rank, skip, is_sorted = 0, wanted.skip, True
-    while len(found) < wanted.limit or not is_sorted:
-        answer = await runner.read_in(shard, "busy", rank, LANES_PER_PAGE, skip, wanted.search)
-        rank, skip = answer[1], answer[3]
+    rank, left_to_skip, is_sorted = 0, skip, True
+    while len(found) < limit or not is_sorted:
+        answer = await runner.read_in(shard, "busy", rank, LANES_PER_PAGE, left_to_skip, search)
+        rank, left_to_skip = answer[1], answer[3]
         is_sorted = is_sorted and answer[2] == b"1"
         page = [_lane_status(answer[start : start + PER_LANE]) for start in range(5, len(answer), PER_LANE)]
         found += [entry for entry in page if entry[1].waiting or entry[1].in_flight]
         if answer[4] == b"1":
             break
     if is_sorted:
-        return found[: wanted.limit]
+        return found[:limit]
     found.sort(key=lambda entry: (-entry[1].waiting, -entry[1].in_flight, entry[0]))
-    return found[wanted.skip : wanted.end]
+    return found[skip : skip + limit]
 
 
 async def rules(runner: ShardRunner, crawl: str, lane: str) -> tuple[int, bytes]:
@@ -235,7 +222,7 @@ async def look_up(runner: ShardRunner, crawl: str, key: int) -> TaskStatus:
         waiting = await waiting_among(runner, crawl, [key])
         if key in waiting:
             return waiting[key]
-        # The task may have been lent, or have ended, while we looked through the tasks that wait.
+        # The task may have been leased, or have ended, while the waiting tasks were read.
         answer = await _look_up(runner, crawl, key)
     match answer[1]:
         case b"unknown":
@@ -264,14 +251,14 @@ async def look_up(runner: ShardRunner, crawl: str, key: int) -> TaskStatus:
 
 
 async def _look_up(runner: ShardRunner, crawl: str, key: int) -> list[Any]:
-    """Only a task's lane says in which shard its key is: ask all shards. One of them has the task, or has had it; a key
-    without a task is known to all."""
+    """Ask all shards, as only a task's lane would name one. One of them has or had the task; a key without a task is
+    known to all."""
     answers = await runner.read_all(crawl, "look_up", key, KEY.pack(key))
-    return max(answers, key=lambda answer: _TELLING.index(answer[1]))
+    return max(answers, key=lambda answer: _BY_WEIGHT.index(answer[1]))
 
 
 async def waiting_among(runner: ShardRunner, crawl: str, keys: Sequence[int]) -> dict[int, TaskStatus]:
-    """The keys whose tasks wait. Looks through all tasks that wait, in bounded steps: for people, not for crawls."""
+    """The keys whose tasks wait. Reads all waiting tasks, in bounded steps: for people, not for crawls."""
     current = await progress(runner, crawl)
     if not keys or not current.queued + current.delayed + current.cancelled:
         return {}
@@ -304,7 +291,7 @@ async def _waiting_in(
 
 
 async def tasks_of(runner: ShardRunner, crawl: str, url: str, *, lanes: Sequence[str]) -> list[TaskStatus]:
-    """The tasks with this URL. Those that are leased or dead are looked up by their keys."""
+    """The tasks with this URL; leased and dead ones are then looked up by their keys."""
     is_cancelled = (await progress(runner, crawl)).state == CrawlState.CANCELLED
     queued, delayed = TaskState.QUEUED, TaskState.DELAYED
     found: dict[int, TaskStatus] = {}
@@ -321,13 +308,13 @@ async def tasks_of(runner: ShardRunner, crawl: str, url: str, *, lanes: Sequence
         for where in ("held", "dead"):
             keys += await _found_in(runner, shard, where, url)
     for key in dict.fromkeys(KEY.unpack(key)[0] for key in keys):
-        # Looked up last: a task that was lent meanwhile is leased, not queued.
+        # Looked up last: a task that was leased meanwhile is leased, not queued.
         found[key] = await look_up(runner, crawl, key)
     return [status for status in found.values() if status.task and status.task.url == url and status.task.lane in lanes]
 
 
 async def _found_in(runner: ShardRunner, shard: Shard, where: str, url: str, queue: bytes = b"") -> list[bytes]:
-    """What `find_url` finds in one collection of a shard."""
+    """The matches of the script `find_url` in one collection of a shard."""
     found: list[bytes] = []
     at: bytes | str = "-inf" if where == "queue" else "0"
     while at:
@@ -351,7 +338,7 @@ async def lane_names(connections: RedisConnections, shard: Shard) -> list[bytes]
 async def queue_names(
     connections: RedisConnections, shard: Shard, *, lanes: Sequence[bytes] | None = None
 ) -> list[bytes]:
-    """The queues of these lanes, or of all lanes of a shard, as their keys have them."""
+    """The names of the queues of these lanes, or of all lanes of a shard, without the prefix."""
     names = await lane_names(connections, shard) if lanes is None else lanes
     async with connections.borrow() as connection:
         kinds = await connection.call("HGET", shard.prefix + "crawl", "kinds") or b""
@@ -393,12 +380,12 @@ async def workers_of(runner: ShardRunner, crawl: str) -> list[WorkerBeat]:
 
 
 async def beats(connection: AnyConnection, *, within: float = 2 * 86_400.0, crawl: str = "") -> list[WorkerBeat]:
-    """The latest signs of life, by name: of all workers, or of one crawl's."""
+    """The latest heartbeats, sorted by name: of all workers, or of one crawl's."""
     await connection.send_bare_script("workers", WORKERS, (number(within), crawl))
     (flat,) = await connection.answers()
     found = []
     for seen, sign in zip(flat[::2], flat[1::2], strict=True):
-        # One that cannot be read is gone with the next sign of its worker, or after a day.
+        # A damaged heartbeat is replaced by its worker's next one, or deleted after a day.
         with contextlib.suppress(msgspec.DecodeError):
             found.append(msgspec.structs.replace(msgspec.json.decode(sign, type=WorkerBeat), seen=float(seen)))
     return sorted(found, key=lambda sign: sign.worker)

@@ -1,4 +1,4 @@
-"""How tasks, leases and results are written in Redis. Scripts read the first bytes of a task and nothing else of it."""
+"""The encoding of tasks, leases and results in Redis. Scripts read only the first bytes of a task."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from shoal.model import DIRECT, HTTP, Crawl, DeadLetter, ExitUse, LaneUpdate, Po
 
 KEY = struct.Struct(">q")
 _REPORT = struct.Struct(">ddB")
-# key, most attempts, shape, flags: scripts read these. Then depth, parent, created; and the kind, if a flag says so.
+# Read by scripts: key, max_attempts, shape, flags. Then depth, parent, created; and the kind, if a flag is set.
 _HEADER = struct.Struct(">qHqBHqd")
 _LENGTH = struct.Struct(">I")
 _LINK = struct.Struct(">HI3sB")  # before each task of a packet: label, length, low bits of the key, its digits
-MAX_PACKET = 1_000_000  # bytes of several tasks: the server takes no argument of any length
+MAX_PACKET = 1_000_000  # bytes of tasks in one argument: the server limits the length of arguments
 _HAS_PARENT, _HAS_EXTRAS, _HAS_KIND = 1, 2, 4
 _MOST = 0xFFFF
 _Label = tuple[str, int, float, bool, str, bool]
 
 
 class _Extras(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The fields of a task that most tasks leave alone."""
+    """The fields of a task that have their default in most tasks."""
 
     handler: str = msgspec.field(default="parse", name="h")
     priority: int = msgspec.field(default=0, name="p")
@@ -57,7 +57,7 @@ _DECODER = msgspec.msgpack.Decoder(_Extras)
 
 
 def encode_task(task: Task) -> bytes:
-    """The task without its lane. Raises ValueError or TypeError for a task that cannot be kept."""
+    """Encode a task without its lane. Raises ValueError or TypeError for a task that cannot be encoded."""
     unusual = (
         task.handler, task.priority, task.delay, task.method, task.headers, task.body, task.meta, task.pool, task.hops,
         task.merged, task.kind, task.visit, task.render, task.hastens,
@@ -81,7 +81,7 @@ def encode_task(task: Task) -> bytes:
 
 
 def decode_task(data: bytes, lane: str, start: int = 0) -> Task:
-    """The task whose bytes begin at `start`."""
+    """Decode the task whose bytes begin at `start`."""
     key, most, shape, flags, depth, parent, created = _HEADER.unpack_from(data, start)
     at, kind = start + _HEADER.size, HTTP
     if flags & _HAS_KIND:
@@ -150,7 +150,7 @@ def _clamped(number: int) -> int:
 
 
 def _packets(labels: Sequence[int], keys: Sequence[bytes], tasks: Sequence[bytes]) -> list[bytes]:
-    """All tasks in one packet, or each in its own where they are large. The low bits of a key tell its bucket."""
+    """All tasks in one packet, or each in its own if they are large. The low bits of a key determine its bucket."""
     heads = map(_LINK.pack, labels, map(len, tasks), [task[5:8] for task in tasks], map(len, keys))
     entries = zip(heads, keys, tasks, strict=True)
     if sum(map(len, tasks)) > MAX_PACKET:
@@ -159,7 +159,7 @@ def _packets(labels: Sequence[int], keys: Sequence[bytes], tasks: Sequence[bytes
 
 
 class Batch:
-    """Tasks on their way into one script: values that they share are sent once, as a label."""
+    """The tasks of one script call: values that several tasks share are sent once, as a label."""
 
     def __init__(self, shard: Shard) -> None:
         self.tasks: list[Task] = []
@@ -167,8 +167,8 @@ class Batch:
         self._labels: dict[_Label, int] = {}
 
     def encode(self, tasks: Sequence[Task]) -> list[Argument]:
-        """The list of these tasks as scripts read it: their number, the number of packets, the packets. If one cannot
-        be stored, none is."""
+        """Encode tasks as scripts read them: number of tasks, number of packets, packets. If one fails, none is
+        added."""
         labels = self._labels
         known = len(labels)
         numbers: list[int] = []
@@ -209,7 +209,7 @@ class Batch:
 
 
 def encode_update(update: LaneUpdate) -> list[Argument]:
-    """The eight values of a lane's update; a ninth if it says why, a tenth if a search has learnt something."""
+    """The eight values of a lane's update; a ninth with `why`, a tenth with `learnt`."""
     rules: Argument = "" if update.rules is None else b"=" + update.rules
     why = [update.why[:LONGEST_WHY].encode()] if update.why or update.learnt is not None else []
     return [
@@ -227,7 +227,7 @@ def encode_update(update: LaneUpdate) -> list[Argument]:
 
 
 def number(value: float | None) -> str:
-    """A number as text that loses nothing; "" for none."""
+    """A number as text without loss; "": None."""
     if value is None:
         return ""
     if not math.isfinite(value):
@@ -236,7 +236,7 @@ def number(value: float | None) -> str:
 
 
 def encode_counts(counts: Mapping[str, int]) -> list[Argument]:
-    """How many, then name and count of each."""
+    """The number of counts, then name and count of each."""
     args: list[Argument] = [len(counts)]
     for name, count in counts.items():
         name.encode()
@@ -252,7 +252,7 @@ _OTHER = struct.Struct(">10d")
 
 
 class HeldTask(msgspec.Struct, frozen=True):
-    """A leased task as the server keeps it."""
+    """A leased task as stored in Redis."""
 
     task: Task
     token: int
@@ -279,14 +279,14 @@ def decode_dead(data: bytes) -> DeadLetter:
 
 
 def decode_later(entry: bytes) -> Task:
-    """A delayed task."""
+    """Decode a delayed task."""
     _, length = _LATER.unpack_from(entry)
     at = _LATER.size
     return decode_task(entry, entry[at : at + length].decode(), at + length)
 
 
 def decode_tries(data: bytes) -> tuple[int, int, str]:
-    """Attempts, losses and reason of a task that was lent before."""
+    """Attempts, losses and reason of a task that was leased before."""
     if not data:
         return 0, 0, ""
     attempts, losses, _ = _TRIES.unpack_from(data)
@@ -325,7 +325,7 @@ def decode_crawl(fields: Mapping[bytes, bytes]) -> Crawl:
 
 
 def _number_in(fields: Mapping[bytes, bytes], name: bytes, otherwise: float) -> float:
-    """A field that may be missing or damaged; it is then as in a new crawl, as `Mend` writes it."""
+    """A field as number; `otherwise` if it is missing or damaged, as `Mend` does."""
     try:
         value = float(fields.get(name, otherwise))
     except ValueError:
@@ -334,7 +334,7 @@ def _number_in(fields: Mapping[bytes, bytes], name: bytes, otherwise: float) -> 
 
 
 def decode_other(data: bytes) -> tuple[str, OtherLane]:
-    """The crawl and its lane, as `busy` tells of a lane that another crawl shares."""
+    """A crawl and its lane, from the other crawls' lanes in an answer of `busy`."""
     *numbers, turn, wants_until, heeded_until = _OTHER.unpack_from(data)
     last_start, blocked_until, interval, base_interval, cap, in_flight, opener = numbers
     crawl = unquote(data[_OTHER.size :].decode())
@@ -345,7 +345,7 @@ def decode_other(data: bytes) -> tuple[str, OtherLane]:
 
 
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
-    """A flat answer of names and values."""
+    """A flat answer of names and values as a dict."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -358,12 +358,12 @@ def _texts(data: bytes, at: int, lengths: Sequence[int]) -> list[str]:
 
 
 def encode_pools(pools: tuple[Pool, ...]) -> list[Argument]:
-    """These pools as the arguments of the script that stores them."""
+    """Pools as arguments of the script `pools`."""
     return [msgspec.json.encode(pools), *encode_limits(pools)]
 
 
 def encode_limits(pools: Sequence[Pool]) -> list[Argument]:
-    """These pools with their limits and exits."""
+    """Pools with limits and exits, as arguments of scripts."""
     args: list[Argument] = []
     for pool in pools:
         args += (
@@ -376,7 +376,7 @@ def encode_limits(pools: Sequence[Pool]) -> list[Argument]:
 
 
 def encode_use(use: ExitUse | None) -> bytes:
-    """The report on an exit, as settle reads it."""
+    """The report on an exit, as argument of the script `settle`."""
     if use is None:
         return b""
     report = _REPORT.pack(use.size, use.elapsed, VERDICTS.index(use.verdict))
@@ -384,5 +384,5 @@ def encode_use(use: ExitUse | None) -> bytes:
 
 
 def encode_offers(offers: Sequence[Pool]) -> str:
-    """The exits that a worker offers, as scripts that lend read them."""
+    """The exits that a worker offers, as argument of the scripts `lease` and `lend`."""
     return "".join("\n".join((pool.name, *pool.exits)) + "\n\n" for pool in offers)

@@ -1,4 +1,4 @@
-"""Duties of the whole frontier: one holder at a time has each of them."""
+"""Duties of the whole frontier, each with one holder at a time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from shoal.frontier.rules.constants import CLOCK_SECONDS
 
 
 def is_held(since: float, until: float, *, now: float) -> bool:
-    """Whether a duty that was taken at one time, until another one, is still held.
+    """Whether a duty that was taken at `since` for the time until `until` is still held.
 
-    A clock that was set back makes it free: else a holder that is gone would have it until the clock has caught up."""
+    A clock that was set back frees the duty: else an exited holder would keep it until the clock has caught up."""
     return since - CLOCK_SECONDS <= now < until
 
 
 class HeldDuty(NamedTuple):
-    """A duty as it is stored: its latest holder, since and until when, and the number of that holder's term."""
+    """A stored duty: its latest holder, since and until when, and the number of that holder's term."""
 
     holder: str = ""
     since: float = 0.0
@@ -24,29 +24,21 @@ class HeldDuty(NamedTuple):
     term: int = 0
 
 
-class DutyCall(NamedTuple):
-    """What a holder asks of a duty: see `Frontier.hold_duty`."""
-
-    holder: str
-    seconds: float
-    notes: bytes | None
-    term: int | None
-
-
 class Step(enum.Enum):
-    """What a call of `hold_duty` does."""
+    """The effect of a call of `hold_duty`."""
 
     REFUSED = enum.auto()
     LOOKED = enum.auto()
     HELD = enum.auto()
 
 
-def step_of(held: HeldDuty, call: DutyCall, *, now: float) -> tuple[Step, int]:
-    """What a call does, and the number of the term afterwards."""
-    is_another = held.holder != call.holder
-    if (is_another and is_held(held.since, held.until, now=now)) or call.term not in (None, held.term):
-        return Step.REFUSED, held.term
-    # A look is no term: whoever has paused for longer than the duty lasts may go on, if nobody took it meanwhile.
-    if is_another and not call.seconds and call.notes is None:
-        return Step.LOOKED, held.term
-    return Step.HELD, held.term + is_another
+def step_of(stored: HeldDuty, holder: str, *, is_look: bool, term: int | None, now: float) -> tuple[Step, int]:
+    """The effect of this holder's call, and the number of the term after it. `is_look`: the call asks for no time and
+    writes no notes."""
+    is_another = stored.holder != holder
+    if (is_another and is_held(stored.since, stored.until, now=now)) or term not in (None, stored.term):
+        return Step.REFUSED, stored.term
+    # A look begins no term: the former holder may continue after a pause, if nobody took the duty meanwhile.
+    if is_another and is_look:
+        return Step.LOOKED, stored.term
+    return Step.HELD, stored.term + is_another

@@ -1,21 +1,17 @@
-"""What every frontier does with an exit that is blocked or fails: quarantine, probation, parking, patience.
+"""Rules of exits: quarantine, probation, parking, patience, and exits that only some workers have and offer.
 
-An exit is quarantined towards one host when the host blocks it or a request through it fails. When the quarantine is
-over the exit is on probation: one request tries it. Failures in a row towards several hosts park it for every host.
+An exit is quarantined towards one host when the host blocks it or a request through it fails. After the quarantine it
+is on probation: one request tries it. Failures in a row towards several hosts park it for every host.
 
-Which exit a lane uses next: the exit whose rest (quarantined, parked, or held by another lane) ended first; else the
-next one in the ring of healthy exits that is due; else the healthy exit that is due first, within the horizon. A host
-of a sticky pool keeps its exit instead, while that is healthy.
+A lane uses the exit whose rest (quarantined, parked, or held by another lane) ended first; else the next due exit in
+the ring of healthy exits; else the healthy exit that is due first, within the horizon. A host of a sticky pool keeps
+its exit while that is healthy.
 
-Exits that only some workers have: each lease call of such a worker offers them, and only its leases go through them.
-
-An offered exit is an exit of its pool like any other while it is offered: it has its turn, its limits and its
-quarantine. When nobody has offered it for OFFER_SECONDS it leaves its pool as if the pool had changed; when it is
-offered again it comes back, with all that is known of it.
-
-Nothing is registered and nothing is signed off: a killed worker could do neither. The frontier chooses the exit:
-two machines that each choose after the lease could not keep the limits of one proxy. A region is a kind as well, so
-that workers without such exits never look at its tasks.
+An offered exit is like any other exit of its pool, with turn, limits and quarantine, but only leases of workers that
+offer it go through it. When nobody has offered it for OFFER_SECONDS, it leaves the pool; when it is offered again, it
+returns with its state. Workers do not sign off: a killed worker could not. The frontier chooses the exit: two
+machines that choose after the lease could not keep the limits of one proxy. Tasks of a region have a kind of their own,
+so that workers without its exits never see them.
 """
 
 from __future__ import annotations
@@ -95,8 +91,8 @@ def rest_seconds(pool: Pool, failures: int) -> float:
 
 
 def quarantine_after(before: Quarantine, pool: Pool, *, now: float) -> Quarantine:
-    """The quarantine of an exit that was blocked or failed. While it lasts, more failures do not prolong it: many
-    requests in flight when a host blocks an exit are one reason to rest, not many."""
+    """The quarantine of an exit that was blocked or failed. Further failures do not prolong it: many requests in flight
+    when a host blocks an exit are one reason to rest, not many."""
     if before.streak and now < before.until:
         return before
     streak = before.streak + 1
@@ -104,8 +100,8 @@ def quarantine_after(before: Quarantine, pool: Pool, *, now: float) -> Quarantin
 
 
 def parking_after(before: Parking, pool: Pool, *, lane: str, token: int, now: float) -> Parking:
-    """The parking of an exit that failed towards a lane. It begins, or begins again, with enough strikes; while the
-    exit is parked, only the failure of the lease that tries it counts."""
+    """The parking of an exit that failed towards a lane. It begins, or begins again, after STRIKES strikes; while the
+    exit is parked, only a failure of the lease that tries it counts."""
     strikes, _, parked_until, parkings, trial = before
     if before.struck_lane != lane:
         strikes += 1
@@ -116,39 +112,39 @@ def parking_after(before: Parking, pool: Pool, *, lane: str, token: int, now: fl
 
 
 def parking_on_trial(before: Parking, pool: Pool, *, token: int, now: float) -> Parking:
-    """The parking of an exit that a lease begins to use. After enough strikes that lease alone tries it: the exit stays
-    parked for the others."""
+    """The parking of an exit that a lease begins to use. After STRIKES strikes only this lease tries it: the exit stays
+    parked for all others."""
     if before.strikes < STRIKES:
         return before
     return before._replace(parked_until=now + pool.quarantine, trial=token)
 
 
 def put_off(parked_until: float, *, is_held: bool, next_start: float, now: float) -> tuple[int, float] | None:
-    """Why a lane must put off the exit it would use next, PARKED or HELD, and until when; None when it may use it."""
+    """The mark PARKED or HELD of an exit that a lane may not use now, and until when; None: it may use it."""
     if parked_until > max(now, next_start):
         return PARKED, parked_until
     return (HELD, max(next_start, now + BUSY_SECONDS)) if is_held else None
 
 
 def keeps_exit(pool: Pool, *, since: float, parked_until: float, now: float) -> bool:
-    """Whether a host of a sticky pool keeps the healthy exit that it has used since that time."""
+    """Whether a host of a sticky pool keeps the healthy exit that it has used since `since`."""
     is_old = pool.rotate > 0 and now >= since + pool.rotate
     return not is_old and parked_until <= now
 
 
 def starved_since(before: float, *, has_healthy: bool, now: float) -> float:
-    """Since when all exits of a lane rest; 0 when one of them does not."""
+    """Since when all exits of a lane rest; 0: not all rest."""
     return 0.0 if has_healthy else before or now
 
 
 def is_out_of_patience(starved_since: float, pool: Pool, *, now: float) -> bool:
-    """Whether all exits of a lane rested for too long."""
+    """Whether all exits of a lane have rested for longer than the pool's patience."""
     return starved_since > 0 and now >= starved_since + pool.patience
 
 
 def gives_up(pool: Pool | None, *, starved_since: float, has_healthy: bool, first_rest: float, now: float) -> bool:
-    """Whether a lane gives its tasks up: all its exits rested for too long, or there is no such pool. An exit whose
-    rest ended before that (`first_rest`), or that came into the pool later, is tried first."""
+    """Whether a lane gives up its tasks: all its exits have rested for too long, or the pool does not exist. An exit
+    whose rest (`first_rest`) ended before that, or that joined the pool later, is tried first."""
     if pool is None:
         return True
     if has_healthy or not is_out_of_patience(starved_since, pool, now=now):
@@ -157,14 +153,14 @@ def gives_up(pool: Pool | None, *, starved_since: float, has_healthy: bool, firs
 
 
 def look_again_at(free_at: float, pool: Pool, *, starved_since: float, now: float) -> float:
-    """When to look at a lane again: when its next exit is free (`free_at`), at the latest when its patience ends.
-    0: now."""
+    """When to check a lane again: when its next exit is free (`free_at`), at the latest when its patience ends. 0:
+    now."""
     at = free_at if free_at > now else 0.0
     return min(at, starved_since + pool.patience) if starved_since else at
 
 
 def cost_of(pool: Pool | None, use: ExitUse | None) -> float:
-    """What one request costs; nothing when the exit was not used or its pool is gone."""
+    """The cost of one request; 0 if the exit was not used or its pool is gone."""
     if pool is None or (use and use.verdict == "unused"):
         return 0.0
     return pool.cost + (use.size / BYTES_PER_GB * pool.cost_per_gb if use else 0.0)
@@ -173,7 +169,7 @@ def cost_of(pool: Pool | None, use: ExitUse | None) -> float:
 def status_of(
     exit_name: str, lane: str, ended: Ended, *, in_flight: int, parked_until: float, now: float
 ) -> ExitStatus:
-    """An exit towards a lane, as people see it."""
+    """The status of an exit towards a lane, for people."""
     return ExitStatus(
         exit=exit_name,
         lane=lane,
@@ -192,7 +188,7 @@ def status_of(
 
 
 def no_exit_reason(lane: str, *, is_known: bool) -> str:
-    """Why the tasks of a lane that waited too long for an exit are given up."""
+    """The reason of tasks given up because their lane waited too long for an exit."""
     pool = lane.partition(VIA)[2]
     return f"{NO_EXIT}: every exit of pool {pool} rests" if is_known else f"{NO_EXIT}: there is no pool {pool}"
 
@@ -201,9 +197,9 @@ RENEWED_AT = 0.75 * OFFER_SECONDS  # an offer that lasts longer is not written a
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The exits that workers offer to one pool, each until a time. `pool` has the limits of a pool that the crawl does
-    not have itself: those that were offered first, with the longest interval and the smallest cap of all that were
-    offered since then, until the exits of a call are the only ones left."""
+    """The exits that workers offer to one pool, each until a time. `pool`: the limits, for a pool that the crawl does
+    not have itself: those of the first offer, with the longest interval and the smallest cap of all offers since; a
+    call whose exits are the only ones left sets them anew."""
 
     pool: Pool
     until: dict[str, float]
@@ -213,13 +209,13 @@ Offers = Mapping[str, Offer]
 
 
 def usable_offers(given: Sequence[Pool], pools: Collection[str]) -> list[Pool]:
-    """The offers that tasks of a crawl with these pools can ask for: to its own pools, and to regions."""
+    """The offers that a crawl with these pools can use: to its own pools, and to regions."""
     return [pool for pool in given if pool.name in pools or pool.name.startswith(REGION)]
 
 
 def renewed(offers: Offers, given: Sequence[Pool], *, now: float) -> tuple[Offers, bool]:
-    """The offers after a call with these, and whether a pool changes by that: exits came, or were offered by nobody for
-    too long, or the limits are others."""
+    """The offers after a call that offers `given`, and whether a pool has changed: exits were added or have expired, or
+    limits differ."""
     left = {
         name: Offer(one.pool, {key: at for key, at in one.until.items() if at > now}) for name, one in offers.items()
     }
@@ -243,7 +239,7 @@ def _strictest(limits: Pool, other: Pool) -> Pool:
 
 
 def with_offers(pools: Sequence[Pool], offers: Offers) -> tuple[Pool, ...]:
-    """The pools with the exits that are offered, and the regions."""
+    """The pools with their offered exits, and the pools of regions."""
     own = {pool.name: pool for pool in pools}
     every = own | {name: one.pool for name, one in offers.items() if name not in own and name.startswith(REGION)}
     return tuple(
@@ -255,6 +251,6 @@ def with_offers(pools: Sequence[Pool], offers: Offers) -> tuple[Pool, ...]:
 
 
 def offered_names(pools: Sequence[Pool], offers: Offers) -> dict[str, frozenset[str]]:
-    """By pool, the exits that are in it only because they are offered."""
+    """By pool, the exits that are in it only because workers offer them."""
     common = {pool.name: frozenset(pool.exits) for pool in pools}
     return {name: frozenset(one.until) - common.get(name, frozenset()) for name, one in offers.items()}

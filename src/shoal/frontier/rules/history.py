@@ -1,4 +1,4 @@
-"""The points of a crawl's history: how they are written, and how a part of them stands for all."""
+"""The points of a crawl's history: their encoding, and thinning many points to a few."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _DECODER = msgspec.json.Decoder(Point)
 
 
 def encode_point(point: Point) -> bytes:
-    """The point as it is stored, beside its time."""
+    """The point as stored, without its time."""
     return _ENCODER.encode(point)
 
 
 def readable_points(stored: Iterable[tuple[float, bytes]]) -> list[Point]:
-    """The stored points with their times, without those that another version wrote and this one cannot read."""
+    """The stored points with their times, without points that cannot be read, such as those of another version."""
     found = []
     for at, data in stored:
         try:
@@ -31,7 +31,7 @@ def readable_points(stored: Iterable[tuple[float, bytes]]) -> list[Point]:
 
 
 def thinned(times: Sequence[float], most: int) -> list[int]:
-    """The indexes of at most so many of these times, which are sorted: the latest of each of `most` equal parts.
+    """The indexes of at most `most` of these sorted times: the latest in each of `most` equal parts of the time span.
 
     `points.lua` does the same."""
     if len(times) <= most:

@@ -1,15 +1,11 @@
-"""How crawls share a host: the strictest of their limits holds for all of them together, and they take turns.
+"""Rules of hosts that crawls share: the strictest limits hold for all crawls together, and crawls take turns by weight.
 
-Every crawl keeps a lane of its own for the host. Before a lane starts a request it looks at the lanes that the other
-crawls have under the same name; it never writes into them. Decision 16 says why.
+Every crawl has its own lane for the host. Before a lane starts a request it reads the lanes of other crawls with the
+same name; it never writes them.
 
-What the priority of a crawl means at a host that it shares with others: a factor of its weight.
-
-Priority is not strict: a crawl that never ends would stop all others for ever. A power of nine per step was tried: four
-steps are one start in 6,561, which is the same. Ranks among the crawls that are there would have to be written into all
-of them whenever one changes.
-
-Which other crawl holds back a lane that shares its host, for people to read.
+A crawl's priority is a factor of its weight. It is not strict: else a crawl that never ends would stop all others.
+A power of nine per step would be nearly strict: four steps are one start in 6,561. Ranks among the crawls would have to
+be rewritten in all crawls whenever one changes.
 """
 
 from __future__ import annotations
@@ -21,32 +17,32 @@ from shoal.frontier.rules.constants import FAR_SECONDS, HEEDED_SECONDS, SAME_INT
 from shoal.frontier.rules.lanes import Pace
 from shoal.model import STAGE, CrawlState, Held
 
-HOST_FACTOR: Final = 9.0  # the starts at a shared host of a crawl of priority 1, for each one of a crawl of priority 0
-MOST_STEPS: Final = 9  # more priority than this is no more at a host: the other crawls keep their share
+HOST_FACTOR: Final = 9.0  # starts of a crawl of priority 1 at a shared host, per start of a crawl of priority 0
+MOST_STEPS: Final = 9  # higher priorities have no further effect at a host: the other crawls keep their share
 
 
 def effective_weight(weight: float, priority: int) -> float:
-    """The weight by which a crawl shares hosts with others. Each step of priority above 0 is worth nine crawls without
-    priority; below 0 the same holds the other way round."""
+    """The weight by which a crawl shares hosts. Priority n is worth n times nine crawls without priority, -n an n-th
+    of a ninth; further steps than MOST_STEPS do not count."""
     steps = min(abs(priority), MOST_STEPS)
     factor = HOST_FACTOR * steps if steps else 1.0
     return weight * factor if priority >= 0 else weight / factor
 
 
-# How a lane stands to those of other crawls.
-APART: Final = -1  # neither looks at others nor is looked at: its crawl's pace is its own, or it is a stage
-ALONE: Final = 0  # no lane of another crawl matters now; of the lanes of one name at most one is alone
-SHARED: Final = 1  # looks at the others before it starts a request
+# How a lane stands to the lanes of other crawls with its name.
+APART: Final = -1  # neither reads others nor is read: its crawl shares no hosts, or it is a stage
+ALONE: Final = 0  # no lane of another crawl matters now; at most one lane of a name is ALONE
+SHARED: Final = 1  # reads the others before it starts a request
 
 DELETING: Final = "deleting"  # the state of a crawl whose rows are being removed
 _ENDED: Final = frozenset({CrawlState.FINISHED, CrawlState.CANCELLED, CrawlState.STOPPED})
 
 
 class OtherLane(NamedTuple):
-    """The lane of another crawl for the same host, with its times in the time of the crawl that looks.
+    """The lane of another crawl for the same host; its times are in the time of the reading crawl.
 
-    `turn` is how many requests it has started, each divided by the weight of its crawl. Until `wants_until` it would
-    take a start slot if it got one, until `heeded_until` its limits count."""
+    `turn`: its starts, each divided by the weight of its crawl. `wants_until`: until then it would take a start slot.
+    `heeded_until`: until then its limits count."""
 
     last_start: float
     blocked_until: float
@@ -61,10 +57,13 @@ class OtherLane(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What other crawls leave to a lane. `interval`, `base_interval` and `cap` are the strictest of all, `in_flight` is
-    of the others alone. No request starts before `not_before`, and none of a lane that needs rules while one of them
-    `is_opening` the host. `least_turn` is of those that want a start slot, None if nobody does. `first_turn` is where a
-    crawl begins that wanted none: with the least of those that want one, else behind all whose limits count."""
+    """The limits that other crawls put on a lane.
+
+    - `interval`, `base_interval`, `cap`: the strictest of all lanes; `in_flight`: the sum of the other lanes
+    - `not_before`: no request starts earlier; `is_opening`: another lane fetches the rules, so this one must wait
+    - `least_turn`: the lowest turn of the crawls that want a start slot; None: no crawl does
+    - `first_turn`: the turn of a crawl that returns: the lowest of the waiting crawls, else the highest of those whose
+      limits count"""
 
     interval: float
     base_interval: float
@@ -77,18 +76,18 @@ class Limits(NamedTuple):
 
 
 def first_sharing(name: str, *, is_apart: bool) -> int:
-    """How a new lane stands to those of other crawls, as long as there are none."""
+    """How a new lane stands to lanes of other crawls while there are none."""
     return APART if is_apart or STAGE in name else ALONE
 
 
 def in_time_of(at: float, *, shift: float, own_shift: float) -> float:
-    """A time of another crawl in the time of the crawl that looks: each is the frontier's clock plus a shift."""
+    """Convert a time of another crawl: each crawl's time is the frontier's clock plus a shift."""
     return at if shift == own_shift else at - shift + own_shift
 
 
 def lane_in_state(other: OtherLane, state: str) -> OtherLane:
-    """What the lane is to other crawls while its own crawl is in this state. One that has ended wants nothing, and its
-    limits count only for what it still has in flight; one that is being deleted has nothing there."""
+    """The lane as it counts for other crawls in this state of its crawl. In an ended crawl it wants no slots, and its
+    limits count only while it has requests in flight; in a crawl being deleted it counts for nothing."""
     if state == DELETING:
         return other._replace(in_flight=0, opener=0, wants_until=0.0, heeded_until=0.0)
     return other._replace(wants_until=0.0, heeded_until=0.0) if state in _ENDED else other
@@ -97,8 +96,8 @@ def lane_in_state(other: OtherLane, state: str) -> OtherLane:
 def limits_of(
     interval: float, base_interval: float, cap: int, others: Sequence[OtherLane], *, now: float, own_start: float = 0.0
 ) -> Limits:
-    """What the lanes of other crawls leave to a lane with this pace. `own_start`: its own last start, after which the
-    interval of a slower crawl holds as well; 0: none counts."""
+    """The limits that other lanes put on a lane with this pace. `own_start`: its own last start, after which the
+    interval of a slower crawl holds too; 0: it does not count."""
     heeded = [other for other in others if is_heeded(other, now=now)]
     own_interval, interval = interval, max([interval, *(other.interval for other in heeded)])
     ends = [other.blocked_until for other in others]
@@ -119,17 +118,17 @@ def limits_of(
 
 
 def is_heeded(other: OtherLane, *, now: float) -> bool:
-    """Whether the limits of this lane count: it has requests in flight, or its crawl asked for it lately."""
+    """Whether the limits of this lane count: it has requests in flight, or its crawl has lately asked for it."""
     return other.in_flight > 0 or other.heeded_until > now
 
 
 def _is_far(other: OtherLane, interval: float, *, now: float) -> bool:
-    """Whether its last start lies further ahead than is possible: the clock was wrong when it was written."""
+    """Whether its last start is later than possible: it was written by a wrong clock."""
     return other.last_start > now + (other.in_flight + 1) * interval + FAR_SECONDS
 
 
 def matters(other: OtherLane, interval: float, *, now: float) -> bool:
-    """Whether a lane with this interval has to look at the other one."""
+    """Whether a lane with this interval must read the other lane before it starts requests."""
     return (
         is_heeded(other, now=now)
         or other.opener != 0
@@ -140,27 +139,27 @@ def matters(other: OtherLane, interval: float, *, now: float) -> bool:
 
 
 def turn_at_return(turn: float, *, wants_until: float, first_turn: float | None, now: float) -> float:
-    """The turn of a lane that asks for start slots. One that wanted none meanwhile has saved none up."""
+    """The turn of a lane that asks for start slots. A lane that wanted none for a while has not saved up any."""
     return turn if first_turn is None or wants_until > now else max(turn, first_turn)
 
 
 def turn_owed(turn: float, *, weight: float, limits: Limits, horizon: float) -> float:
-    """The turn of a lane that is about to start requests. What it has started while nobody else wanted to is no debt to
-    a crawl that came later: it is no further ahead of those that want a start slot than taking turns can bring it."""
+    """The turn of a lane that is about to start requests. Starts while no other crawl wanted any are no debt to a crawl
+    that came later: the turn is limited to the lead that taking turns can give."""
     if limits.least_turn is None:
         return turn
     return min(turn, limits.least_turn + _turns_ahead(weight, limits, horizon=horizon) + 1.0 / weight)
 
 
 def _turns_ahead(weight: float, limits: Limits, *, horizon: float) -> float:
-    """How far ahead a lane may be: by as many as start within the horizon, so that one call can lend them. A turn of a
-    crawl of much weight is many starts."""
+    """How far ahead a lane's turn may be: by the starts within the horizon, so that one call can lease them. One turn
+    of a crawl with a high weight is many starts."""
     starts = max(1.0, horizon / limits.interval if limits.interval else float(limits.cap))
     return starts / max(1.0, weight)
 
 
 def turns_left(turn: float, *, weight: float, limits: Limits, horizon: float, most: int) -> int:
-    """How many requests, at most `most`, the lane may start before a crawl that waits has had its turn."""
+    """How many requests, at most `most`, the lane may start before it is the turn of a waiting crawl."""
     if limits.least_turn is None:
         return most
     count, end = 0, limits.least_turn + _turns_ahead(weight, limits, horizon=horizon)
@@ -170,15 +169,15 @@ def turns_left(turn: float, *, weight: float, limits: Limits, horizon: float, mo
 
 
 def wants(waiting: int, due: float, *, is_served: bool, now: float) -> tuple[float, float]:
-    """Until when a lane wants a start slot and its limits count, after a call that looked at it. `is_served`: the call
-    lent all that the worker had room for. `due`: when the lane may start next. The limits of a lane that has got empty
-    count as well: the pages that its crawl has just fetched may lead back there."""
+    """Until when a lane wants a start slot, and until when its limits count, after a call that reached it. `is_served`:
+    the worker got as many leases as it has room for. `due`: when the lane may start next. The limits of an empty lane
+    count too: the pages that its crawl has just fetched may link to it."""
     later = max(now, due)
     return (later + WANTS_SECONDS if waiting and not is_served else 0.0), later + HEEDED_SECONDS
 
 
 class _Cause(NamedTuple):
-    """What holds the lane back, and how much each of the crawls does so."""
+    """One cause that holds the lane back, and its strength by crawl."""
 
     by: Literal["rest", "rules", "cap", "pace", "turn"]
     crawls: Mapping[str, float]
@@ -187,9 +186,9 @@ class _Cause(NamedTuple):
 def held_by(
     pace: Pace, others: Mapping[str, OtherLane], *, in_flight: int, lacks_rules: bool, now: float
 ) -> Held | None:
-    """What other crawls, by their ids, do to a lane with this pace; None: they do nothing to it.
+    """How other crawls, by their ids, hold back a lane with this pace; None: they do not.
 
-    What lets nothing start counts before what makes the lane slow."""
+    Causes that stop the lane count before causes that slow it down."""
     heeded = {crawl: one for crawl, one in others.items() if is_heeded(one, now=now)}
     wanting = {crawl: one for crawl, one in others.items() if one.wants_until > now}
     causes = (
@@ -199,7 +198,7 @@ def held_by(
         _Cause(
             "pace", {name: one.interval for name, one in heeded.items() if one.interval > pace.interval + SAME_INTERVAL}
         ),
-        # Who has had least goes first.
+        # The crawl with the lowest turn goes first.
         _Cause("turn", {crawl: -one.turn for crawl, one in wanting.items()}),
     )
     found = next((cause for cause in causes if cause.crawls), None)
@@ -216,12 +215,12 @@ def held_by(
 
 
 def _rests(pace: Pace, others: Mapping[str, OtherLane], *, now: float) -> dict[str, float]:
-    """The rests that are longer than the lane's own."""
+    """The ends of rests that are later than the lane's own."""
     return {name: one.blocked_until for name, one in others.items() if one.blocked_until > max(now, pace.blocked_until)}
 
 
 def _crowd(pace: Pace, heeded: Mapping[str, OtherLane], *, in_flight: int) -> dict[str, float]:
-    """The requests in flight of crawls that leave no room for another one."""
+    """By crawl, its requests in flight, if together they leave no room for another one; else empty."""
     cap = min([pace.cap, *(one.cap for one in heeded.values() if one.cap > 0)])
     flying = {crawl: float(one.in_flight) for crawl, one in heeded.items() if one.in_flight}
     return flying if in_flight + sum(flying.values()) >= cap else {}

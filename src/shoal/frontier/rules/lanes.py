@@ -1,7 +1,4 @@
-"""When a lane may start: its pace, its rests, and how much it lends within a lease call's horizon.
-
-How a lease call shares its room among the lanes that may start.
-"""
+"""Rules of lanes: pace and rests, how many tasks start within a horizon, and fair shares of a lease call."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from shoal.model import REGION, LaneUpdate, Pool
 
 
 def share_out(rooms: Sequence[int], limit: int) -> list[int]:
-    """Give each lane the same share, then the remainder to the lanes that have room for more."""
+    """How many tasks to lease of each lane: equal shares, and the remainder to lanes with more room."""
     given = [0] * len(rooms)
     while limit > 0:
         hungry = [index for index, room in enumerate(rooms) if given[index] < room]
@@ -28,7 +25,7 @@ def share_out(rooms: Sequence[int], limit: int) -> list[int]:
 
 
 class Pace(NamedTuple):
-    """How fast a lane may go. `base_interval` is the pace to which an adaptive interval returns."""
+    """The times and limits of a lane. `base_interval`: the pace to which an adaptive interval returns."""
 
     next_start: float
     last_start: float
@@ -39,23 +36,23 @@ class Pace(NamedTuple):
 
 
 def first_pace(interval: float, cap: int, pool: Pool | None) -> tuple[float, int]:
-    """The interval and cap of a new lane: those of its pool towards one host, else those of the crawl. A region has no
-    pace of its own towards a host."""
+    """The interval and cap of a new lane: those of its pool towards one host, else those of the crawl. The pool of a
+    region has none."""
     return (pool.host_interval, pool.host_cap) if pool and not pool.name.startswith(REGION) else (interval, cap)
 
 
 def needs_opening(*, needs_rules: bool, rules_until: float, now: float) -> bool:
-    """Whether the lane has no valid rules and needs them: then it lends one lease, which opens the lane."""
+    """Whether the lane needs rules and has no valid ones: then it gets one lease, which opens it."""
     return needs_rules and rules_until <= now
 
 
 def take_slot(
     at: float, *, next_start: float, interval: float, blocked_until: float, now: float
 ) -> tuple[float, float]:
-    """A request starts at this time: gives the lane's last start and its next one, an interval later.
+    """The lane's last and next start after a request that starts at this time; the next is an interval later.
 
-    In a lane without an interval, a start that its exit delays takes an earlier slot: it must not delay the
-    requests through other exits."""
+    In a lane without an interval, a start that its exit delays takes an earlier slot: it must not delay requests
+    through other exits."""
     last_start = at if interval else min(at, max(now, next_start))
     return last_start, max(last_start + interval, blocked_until)
 
@@ -63,8 +60,8 @@ def take_slot(
 def reserved_start(
     *, next_start: float, last_start: float, interval: float, blocked_until: float, missed: float, now: float
 ) -> float:
-    """When a request may start that takes a slot beside those that were lent. One that `missed` a slot by so many
-    seconds starts at once, if that slot is the lane's latest: the lane's pace goes on from the new start."""
+    """When a request may start that belongs to no new lease. A request that has `missed` its slot by so many seconds
+    starts at once if that slot was the lane's latest: the pace continues from the new start."""
     if missed > 0 and abs(now - missed - last_start) < interval / 2:
         return max(now, blocked_until)
     return max(now, next_start)
@@ -72,14 +69,16 @@ def reserved_start(
 
 def next_start_at(interval: float, *, next_start: float, last_start: float, blocked_until: float, now: float) -> float:
     """The next start of a lane that gets this interval: an interval after its last start, which may be earlier than
-    before, but not in the past. A lane that is due already keeps its due time, which is its place in the queue."""
+    before, but not in the past. A due lane keeps its due time, which is its place among the waiting lanes."""
     return max(last_start + interval, blocked_until, min(next_start, now))
 
 
 def update_pace(pace: Pace, update: LaneUpdate, *, now: float) -> Pace:
-    """The pace of a lane after a response. The new interval counts only if the lane still has the one that the
-    response saw (`if_interval`), or, of a refusal that says when its request `started`, if it is the first of its wave
-    (see `is_of_former_wave`) and slower than the lane's. The end of its rest, or now, is where the next wave begins."""
+    """The pace of a lane after a response.
+
+    With `if_interval`, the new interval counts only if the lane still has that one; for a refusal with `started`, if it
+    is the first of its wave (see `is_of_former_wave`) and slower than the lane. The next wave begins at the end of the
+    rest, or now."""
     next_start, last_start, blocked_until, interval, base_interval, cap = pace
     is_former = is_of_former_wave(update.started, blocked_until=blocked_until)
     if update.interval is not None and _counts(update, update.interval, interval=interval, is_former=is_former):
@@ -100,7 +99,7 @@ def update_pace(pace: Pace, update: LaneUpdate, *, now: float) -> Pace:
 
 
 def is_of_former_wave(started: float | None, *, blocked_until: float) -> bool:
-    """Whether a refused request started before the lane slowed down or rested, so that this was for it, too."""
+    """Whether a refused request started before the lane slowed down or rested: both answered this refusal, too."""
     return started is not None and started < blocked_until
 
 
@@ -113,9 +112,9 @@ def _counts(update: LaneUpdate, new: float, *, interval: float, is_former: bool)
 
 
 def takes_why(before: Pace, after: Pace, *, is_own_pace: bool, now: float) -> bool:
-    """Whether the reason of an update is why the lane rests or has its pace from now on: it rests longer than before,
-    or goes slower without resting, or gets another pace that is faster than its own. An update that sets the lane's
-    own pace is no slow-down."""
+    """Whether an update's reason replaces the kept one: the lane rests longer than before, or becomes slower while not
+    resting, or gets another pace that is faster than its own. An update that sets the lane's own pace is no
+    slow-down."""
     if after.blocked_until > max(before.blocked_until, now):
         return True
     if is_own_pace or before.blocked_until > now:
@@ -124,13 +123,13 @@ def takes_why(before: Pace, after: Pace, *, is_own_pace: bool, now: float) -> bo
 
 
 def shows_why(pace: Pace, *, now: float) -> bool:
-    """Whether the reason that was kept still holds: the lane rests, or does not go at its own pace."""
+    """Whether the kept reason still holds: the lane rests, or does not have its own pace."""
     return pace.blocked_until > now or pace.interval != pace.base_interval
 
 
 def follow_pace(pace: Pace, *, old: tuple[float, int], new: tuple[float, int], now: float) -> Pace:
-    """The pace of a lane after the interval and cap of its crawl or its pool changed: values that the lane had
-    from there change, values that it got by an update stay."""
+    """The pace of a lane after the interval and cap of its crawl or pool changed from `old` to `new`: values equal to
+    the old ones change, values set by an update stay."""
     next_start, last_start, blocked_until, interval, base_interval, cap = pace
     if base_interval == old[0] != new[0]:
         if interval == base_interval:
@@ -143,8 +142,8 @@ def follow_pace(pace: Pace, *, old: tuple[float, int], new: tuple[float, int], n
 
 
 def possible_start(pace: Pace, *, in_flight: int, now: float) -> float:
-    """The latest time at which the next start of this lane can lie, when it may start at all: its requests in flight
-    have a slot each, an interval apart, after its rest. A later one comes from a clock that was wrong."""
+    """Upper bound of `next_start`: rest + (in_flight + 1) intervals + FAR_SECONDS. A later one was written by a wrong
+    clock."""
     return max(now, pace.blocked_until) + (in_flight + 1) * max(pace.interval, pace.base_interval) + FAR_SECONDS
 
 
@@ -159,7 +158,7 @@ def bring_back(pace: Pace, *, in_flight: int, now: float) -> Pace:
 
 
 def starts_within(most: int, *, interval: float, next_start: float, horizon: float, now: float) -> int:
-    """How many tasks, at most `most`, a lane can start within the horizon. It must be able to start at least one."""
+    """How many tasks, at most `most`, a lane can start within the horizon; at least one."""
     if not interval:
         return most
     start, latest = max(now, next_start), now + horizon
@@ -171,5 +170,5 @@ def starts_within(most: int, *, interval: float, next_start: float, horizon: flo
 
 
 def ask_again_in(times: Iterable[float], *, now: float) -> float:
-    """Seconds until a worker should ask for leases again, when these are the times at which something can be lent."""
+    """Seconds until a worker should ask for leases again. `times`: when tasks can be leased."""
     return max(MIN_ASK_AGAIN, min((now + MAX_ASK_AGAIN, *times)) - now)

@@ -1,29 +1,28 @@
-"""Steering crawls: open, pause, resume, cancel, delete, forget, dead letters. Such calls are rare and may take long."""
+"""Rare changes to crawls, which may take long: open, pause, resume, cancel, feed, forget keys, clear dead letters."""
 
 from __future__ import annotations
 
 import math
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from shoal.errors import UsageError
 from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL, STAYER
 from shoal.frontier.rules.exits import check_exits
-from shoal.frontier.rules.hosts import ALONE, SHARED, effective_weight
+from shoal.frontier.rules.hosts import ALONE, DELETING, SHARED, effective_weight
 from shoal.frontier.rules.tasks import DROPPED, decoded, encoded, losses_of_requeued, outcome_of, unreadable_crawl
 from shoal.frontier.sqlite import pools
-from shoal.frontier.sqlite.deletion import DELETING
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.put import change_ttl, expire_keys, forget_ended, ids_of, retire
-from shoal.frontier.sqlite.rows import DEAD, Moment
+from shoal.frontier.sqlite.rows import CANCELLED, DEAD, DELAYED, QUEUED, Moment
 from shoal.model import REGION, STAGE, VIA, Budgets, Crawl, CrawlState, DeadCount, DeadFilter, Pool
 
-_AMONG = "SELECT lane, reason FROM task WHERE crawl = :crawl AND state = 3 AND at >= :since AND at <= :until"
+_AMONG = f"SELECT lane, reason FROM task WHERE crawl = :crawl AND state = {DEAD} AND at >= :since AND at <= :until"
 _COUNT_DEAD = (
-    f"SELECT count(*) FROM ({_AMONG} AND (:key IS NULL OR key = :key) ORDER BY at DESC, id DESC LIMIT :most)"  # noqa: S608 -- constants
+    f"SELECT count(*) FROM ({_AMONG} AND (:key IS NULL OR key = :key) ORDER BY at DESC, id DESC LIMIT :most)"
     " WHERE (:lane IS NULL OR lane = (SELECT id FROM lane WHERE crawl = :crawl AND name = :lane))"
     " AND (:reason IS NULL OR substr(reason, 1, length(:reason)) = :reason)"
 )
@@ -33,12 +32,12 @@ _CRAWLS = (
     " settings, pools, feeding, dedup_ttl, created, finished, limits, keys, apart, weight, fastest FROM crawl"
     " JOIN crawl_about ON crawl_about.crawl = crawl.id"
 )
-KEYS: Final = ("known", "dropping", "dropped")
+
 _SETTINGS = 10  # the index of the settings among these columns
 
 
 def load(db: sqlite3.Connection, name: str, *, at: Moment) -> Ledger:
-    """The crawl's ledger; an unknown crawl is the user's mistake."""
+    """The crawl's ledger; raises UsageError for an unknown crawl."""
     ledger = Ledger.load(db, name, at=at)
     if ledger is None:
         raise UsageError(f"there is no crawl {name!r}; `shoal status` lists them")
@@ -46,7 +45,7 @@ def load(db: sqlite3.Connection, name: str, *, at: Moment) -> Ledger:
 
 
 def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, at: Moment) -> Crawl | None:
-    """The crawl; None: the rest of an older one of this name is to be removed first."""
+    """Create or change the crawl; None: a half-deleted crawl of this name must be deleted first."""
     if crawl.dedup != "exact":
         raise UsageError(
             f"dedup {crawl.dedup!r} needs a Redis frontier: set dedup to exact, or use --frontier redis://…"
@@ -63,7 +62,7 @@ def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, at: Moment) -> Crawl | N
 
 
 def _take_over(db: sqlite3.Connection, crawl: Crawl, former: tuple[int, float, int, float], *, at: Moment) -> None:
-    """Change how the crawl is run. Lanes whose pace was the crawl's own follow it."""
+    """Change settings and limits of an existing crawl. Lanes that have the crawl's pace get the new one."""
     row_id, interval, cap, fastest = former
     budgets = crawl.budgets
     db.execute(
@@ -96,15 +95,15 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, former: tuple[int, float, i
 def _change_pace(
     db: sqlite3.Connection, row_id: int, which: str, *, old: tuple[float, int], new: tuple[float, int], **values: object
 ) -> None:
-    """Lanes whose pace was the crawl's or the pool's own follow it: `follow_pace` of the rules as one statement,
+    """Give lanes that have the crawl's or the pool's pace the new one: `follow_pace` of the rules as one statement,
     because there may be a million lanes."""
     db.execute(
-        f"UPDATE lane SET cap = :new WHERE crawl = :crawl AND {which} AND cap = :old",  # noqa: S608 -- constants
+        f"UPDATE lane SET cap = :new WHERE crawl = :crawl AND {which} AND cap = :old",
         {"new": new[1], "old": old[1], "crawl": row_id, **values},
     )
     if new[0] != old[0]:
         db.execute(
-            "UPDATE lane SET interval = CASE WHEN interval = base_interval THEN :new ELSE interval END,"  # noqa: S608 -- constants
+            "UPDATE lane SET interval = CASE WHEN interval = base_interval THEN :new ELSE interval END,"
             f" sharing = iif(sharing = {ALONE}, {SHARED}, sharing),"
             " base_interval = :new, next_start = max(last_start + :new, blocked_until, min(next_start, :now))"
             f" WHERE crawl = :crawl AND {which} AND base_interval = :old",
@@ -113,10 +112,10 @@ def _change_pace(
 
 
 def _stay_within(db: sqlite3.Connection, row_id: int, which: str, *, fastest: float) -> None:
-    """Lanes that are faster than searches may make them now slow down."""
+    """Slow down lanes that are faster than searches may now make them."""
     least = "iif(:fastest, min(:fastest, base_interval), base_interval)"
     db.execute(
-        f"UPDATE lane SET interval = {least}, next_start = max(next_start, last_start + {least}),"  # noqa: S608 -- constants
+        f"UPDATE lane SET interval = {least}, next_start = max(next_start, last_start + {least}),"
         f" sharing = iif(sharing = {ALONE}, {SHARED}, sharing)"
         f" WHERE crawl = :crawl AND {which} AND interval < {least}",
         {"fastest": fastest, "crawl": row_id},
@@ -127,7 +126,7 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
     budgets = crawl.budgets
     row_id = db.execute(
         "INSERT INTO crawl (name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape,"
-        " max_cost, cost, dedup_ttl, generation, turned, epoch, last_seq, last_token,"
+        " max_cost, cost, dedup_ttl, generation, generation_began, epoch, last_seq, last_token,"
         " queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost, limits, apart, share,"
         " fastest)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ?, ?, ?, ?)",
@@ -139,7 +138,8 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
     ).lastrowid  # fmt: skip
     db.execute("UPDATE crawl SET epoch = id * ? WHERE id = ?", (EPOCHS_PER_CRAWL, row_id))
     db.execute(
-        "INSERT INTO crawl_about (crawl, spider, settings, pools, rolls, created, weight) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO crawl_about (crawl, spider, settings, pools, exit_names, created, weight)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             row_id, crawl.spider, msgspec.json.encode(crawl.settings), msgspec.json.encode(crawl.pools),
             pools.encode_names(crawl.pools, {}), crawl.created or now, crawl.weight,
@@ -148,7 +148,7 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
 
 
 def crawls(db: sqlite3.Connection, path: object) -> list[Crawl]:
-    """All crawls, newest first. One whose settings cannot be read is listed as refused."""
+    """All crawls, newest first. A crawl whose settings cannot be read has a `refusal`."""
     return [
         _listed(row, path) for row in db.execute(f"{_CRAWLS} WHERE state <> 'deleting' ORDER BY created DESC, id DESC")
     ]
@@ -204,7 +204,7 @@ def set_feeding(ledger: Ledger, feeder: str, *, seconds: float, makes_up: float 
 def forget(ledger: Ledger, keys: Sequence[int]) -> None:
     """Done keys become unknown; so do dead ones, and their letters are dropped."""
     crawl = ledger.crawl
-    # Walks through the crawl's tasks: waiting ones have no index by key.
+    # Reads all tasks of the crawl: waiting tasks have no index by key.
     rows = ledger.db.execute(
         "SELECT key, id, state, reason FROM task WHERE id BETWEEN ? AND ? AND key IN (SELECT value FROM json_each(?))",
         (*ids_of(crawl.id), msgspec.json.encode(list(keys)).decode()),
@@ -265,11 +265,13 @@ def dead_rows(
         "task.key = :key": which.key,
         "task.at <= :until": which.until,
     }
-    where = " AND ".join(["task.crawl = :crawl", "task.state = 3", *(t for t, v in tests.items() if v is not None)])
+    where = " AND ".join(
+        ["task.crawl = :crawl", f"task.state = {DEAD}", *(t for t, v in tests.items() if v is not None)]
+    )
     if lendable:
         where += " AND task.max_attempts > 0"
     select = (
-        f"SELECT {columns} FROM task JOIN lane ON lane.id = task.lane WHERE {where}"  # noqa: S608 -- constants only
+        f"SELECT {columns} FROM task JOIN lane ON lane.id = task.lane WHERE {where}"
         " ORDER BY task.at DESC, task.id DESC LIMIT :limit"
     )
     return ledger.db.execute(
@@ -278,7 +280,7 @@ def dead_rows(
 
 
 def _drop(ledger: Ledger, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Dead letters, given as (id, reason), count as done from now on."""
+    """Delete dead letters, given as (id, reason), and count them as done."""
     for _, reason in rows:
         ledger.tally("outcome", outcome_of(reason), -1)
         ledger.tally("outcome", DROPPED)
@@ -288,9 +290,12 @@ def _drop(ledger: Ledger, rows: Sequence[tuple[Any, ...]]) -> None:
 
 
 def _cancel(ledger: Ledger) -> None:
-    """Waiting tasks keep their rows: a cancelled crawl can be resumed."""
+    """Cancel the waiting tasks. Their rows stay: a cancelled crawl can be resumed."""
     crawl = ledger.crawl
-    ledger.db.execute("UPDATE task SET state = 4 WHERE id BETWEEN ? AND ? AND state IN (0, 1)", ids_of(crawl.id))
+    ledger.db.execute(
+        f"UPDATE task SET state = {CANCELLED} WHERE id BETWEEN ? AND ? AND state IN ({QUEUED}, {DELAYED})",
+        ids_of(crawl.id),
+    )
     ledger.db.execute("UPDATE lane SET waiting = 0 WHERE crawl = ?", (crawl.id,))
     ledger.db.execute("UPDATE lane_kind SET waiting = 0 WHERE crawl = ?", (crawl.id,))
     crawl.cancelled += crawl.queued + crawl.delayed
@@ -300,21 +305,21 @@ def _cancel(ledger: Ledger) -> None:
 def _restore(ledger: Ledger) -> None:
     crawl, db, now = ledger.crawl, ledger.db, ledger.now
     db.execute(
-        "UPDATE task SET state = CASE WHEN at > ? THEN 1 ELSE 0 END WHERE id BETWEEN ? AND ? AND state = 4",
+        f"UPDATE task SET state = iif(at > ?, {DELAYED}, {QUEUED}) WHERE id BETWEEN ? AND ? AND state = {CANCELLED}",
         (now, *ids_of(crawl.id)),
     )
     for table, lane, kind in (("lane", "id", "0"), ("lane_kind", "lane", "lane_kind.kind")):
-        waiting = f"SELECT count(*) FROM task WHERE task.lane = {table}.{lane} AND kind = {kind} AND state = 0"  # noqa: S608 -- constants
-        db.execute(f"UPDATE {table} SET waiting = ({waiting}) WHERE crawl = ?", (crawl.id,))  # noqa: S608 -- constants
+        waiting = f"SELECT count(*) FROM task WHERE task.lane = {table}.{lane} AND kind = {kind} AND state = {QUEUED}"
+        db.execute(f"UPDATE {table} SET waiting = ({waiting}) WHERE crawl = ?", (crawl.id,))
     others = "SELECT lane FROM lane_kind WHERE crawl = ? AND waiting > 0"
     db.execute(
-        f"UPDATE lane SET next_start = max(next_start, ?) WHERE crawl = ? AND (waiting > 0 OR id IN ({others}))",  # noqa: S608 -- constants
+        f"UPDATE lane SET next_start = max(next_start, ?) WHERE crawl = ? AND (waiting > 0 OR id IN ({others}))",
         (now, crawl.id, crawl.id),
     )
     if ledger.kinds is not None:
         ledger.kinds.refresh()
     crawl.queued = sum(
-        db.execute(f"SELECT coalesce(sum(waiting), 0) FROM {table} WHERE crawl = ?", (crawl.id,)).fetchone()[0]  # noqa: S608 -- constants
+        db.execute(f"SELECT coalesce(sum(waiting), 0) FROM {table} WHERE crawl = ?", (crawl.id,)).fetchone()[0]
         for table in ("lane", "lane_kind")
     )
     crawl.delayed = crawl.cancelled - crawl.queued
@@ -357,7 +362,7 @@ def _crawl(row: tuple[Any, ...], known: dict[str, Any] | None = None) -> Crawl:
         finished=finished,
         limits=decoded(limits),
         dedup_ttl=ttl,
-        keys=KEYS[keys],
+        keys=keys,
         pace_scope="crawl" if apart else "host",
         weight=weight,
         fastest=fastest,

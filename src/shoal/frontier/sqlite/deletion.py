@@ -1,8 +1,6 @@
-"""Crawls that are removed, and keys that are dropped, in steps: short transactions, so that others can write.
+"""Deleting crawls and dropping keys, in short transactions so that other processes can write; the size of a crawl.
 
-What outlives the crawls that share a host: kept when their lanes are deleted.
-
-What a crawl takes in the file: rows counted up to a bound, times what a row takes, measured on some of them.
+What other crawls still need of a host (its rests, rules, pace) is kept in `host` when its lanes are deleted.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ import sqlite3
 from typing import Final
 
 from shoal.frontier.rules.constants import HEEDED_SECONDS
+from shoal.frontier.rules.hosts import APART, DELETING
 from shoal.frontier.rules.keys import not_finished
 from shoal.frontier.rules.tasks import KNOWN_KEYS
 from shoal.frontier.sqlite.ledger import Ledger
@@ -25,7 +24,7 @@ _KEEP = (
     " max(last_start - :shift + max(lane.interval, :heeded), blocked_until - :shift, rules_until - :shift,"
     " coalesce(lane_learnt.until - :shift, 0)) AS ends"
     " FROM lane LEFT JOIN lane_rules ON lane_rules.lane = lane.id LEFT JOIN lane_learnt ON lane_learnt.lane = lane.id"
-    " WHERE lane.id IN ({lanes}) AND sharing >= 0) WHERE ends > :wall"
+    " WHERE lane.id IN ({lanes}) AND sharing <> :apart) WHERE ends > :wall"
     " ON CONFLICT DO UPDATE SET"
     " last_start = max(last_start, excluded.last_start), blocked_until = max(blocked_until, excluded.blocked_until),"
     " rules = iif(excluded.rules_until > rules_until, excluded.rules, rules),"
@@ -39,26 +38,24 @@ _FORGET = "DELETE FROM host WHERE until <= ?"
 
 
 def keep_hosts(db: sqlite3.Connection, crawl: int, lanes: str, *, wall: float) -> None:
-    """Keep what still matters of these lanes of a crawl, which are about to be deleted; forget what is over. `lanes`:
-    a statement that gives their ids, with the crawl's id as its only value."""
+    """Keep the still valid state of the hosts of these lanes, which are about to be deleted; delete expired state.
+    `lanes`: a SELECT of their ids, whose only parameter is the crawl's id."""
     db.execute(_FORGET, (wall,))
     (shift,) = db.execute("SELECT clock_shift FROM crawl WHERE id = ?", (crawl,)).fetchone()
-    values = {"crawl": crawl, "shift": shift, "wall": wall, "heeded": HEEDED_SECONDS}
+    values = {"crawl": crawl, "shift": shift, "wall": wall, "heeded": HEEDED_SECONDS, "apart": APART}
     db.execute(_KEEP.format(lanes=lanes.replace("?", ":crawl")), values)
 
 
-DELETING: Final = "deleting"  # the state of a crawl that nobody sees any more
-DROPPING, DROPPED = 1, 2  # in the column `keys`
 ROWS_PER_STEP: Final = 2_000
 LANES_PER_STEP: Final = 200
 
-# The tables of a crawl with the columns that name a row; those of its lanes come before the lanes.
+# The tables of a crawl with their key columns; tables of lanes are emptied before the lanes.
 _OF_LANES: Final = {
     "shape": "lane, shape",
     "lane_rules": "lane",
     "lane_learnt": "lane",
-    "lane_rest": "lane, place",
-    "lane_exit": "lane, place",
+    "lane_rest": "lane, exit_index",
+    "lane_exit": "lane, exit_index",
     "lane_why": "lane, kind",
     "lane_kind": "lane, kind",
 }
@@ -81,7 +78,7 @@ def half_deleted(db: sqlite3.Connection) -> list[str]:
 
 
 def delete_some(db: sqlite3.Connection, name: str, *, wall: float) -> bool:
-    """One step of removing a crawl; gives whether it is gone. The first one takes it from everybody's sight."""
+    """One step of deleting a crawl; gives whether it is gone. The first step hides it from all other methods."""
     row = db.execute("SELECT id, state FROM crawl WHERE name = ?", (name,)).fetchone()
     if row is None:
         return True
@@ -91,7 +88,7 @@ def delete_some(db: sqlite3.Connection, name: str, *, wall: float) -> bool:
         db.execute("DELETE FROM worker WHERE crawl = ?", (name,))
     first, last = ids_of(crawl)
     some = "SELECT id FROM task WHERE id BETWEEN ? AND ? LIMIT ?"
-    removed = db.execute(f"DELETE FROM task WHERE id IN ({some})", (first, last, ROWS_PER_STEP)).rowcount  # noqa: S608 -- constants
+    removed = db.execute(f"DELETE FROM task WHERE id IN ({some})", (first, last, ROWS_PER_STEP)).rowcount
     if removed == ROWS_PER_STEP or _remove_lanes(db, crawl, wall=wall):
         return False
     for table in _OF_CRAWLS:
@@ -104,39 +101,38 @@ def delete_some(db: sqlite3.Connection, name: str, *, wall: float) -> bool:
 def drop_some_keys(ledger: Ledger) -> bool:
     """One step of dropping the keys of a finished crawl; gives whether they are gone."""
     crawl, db = ledger.crawl, ledger.db
-    if not crawl.keys and crawl.state != CrawlState.FINISHED:
+    if crawl.keys == "known" and crawl.state != CrawlState.FINISHED:
         raise not_finished(crawl.name, crawl.state)
-    if crawl.keys == DROPPED:
+    if crawl.keys == "dropped":
         return True
     is_last = all(_remove_rows(db, table, crawl.id) < ROWS_PER_STEP for table in _KEYS)
-    db.execute("UPDATE crawl SET keys = ? WHERE id = ?", (DROPPED if is_last else DROPPING, crawl.id))
+    db.execute("UPDATE crawl SET keys = ? WHERE id = ?", ("dropped" if is_last else "dropping", crawl.id))
     return is_last
 
 
 def _remove_lanes(db: sqlite3.Connection, crawl: int, *, wall: float) -> bool:
-    """Remove some lanes, or some of what they have; gives whether there may be more."""
-    lanes = f"SELECT id FROM lane WHERE crawl = ? ORDER BY name LIMIT {LANES_PER_STEP}"  # noqa: S608 -- constants
+    """Delete some lanes, or some of their rows in other tables; gives whether there may be more."""
+    lanes = f"SELECT id FROM lane WHERE crawl = ? ORDER BY name LIMIT {LANES_PER_STEP}"
     keep_hosts(db, crawl, lanes, wall=wall)
     for table, columns in _OF_LANES.items():
-        some = f"SELECT {columns} FROM {table} WHERE lane IN ({lanes}) LIMIT ?"  # noqa: S608 -- constants
-        statement = f"DELETE FROM {table} WHERE ({columns}) IN ({some})"  # noqa: S608 -- constants
+        some = f"SELECT {columns} FROM {table} WHERE lane IN ({lanes}) LIMIT ?"
+        statement = f"DELETE FROM {table} WHERE ({columns}) IN ({some})"
         if db.execute(statement, (crawl, ROWS_PER_STEP)).rowcount == ROWS_PER_STEP:
             return True
-    removed = db.execute(f"DELETE FROM lane WHERE id IN ({lanes})", (crawl,)).rowcount  # noqa: S608 -- constants
+    removed = db.execute(f"DELETE FROM lane WHERE id IN ({lanes})", (crawl,)).rowcount
     return removed == LANES_PER_STEP
 
 
 def _remove_rows(db: sqlite3.Connection, table: str, crawl: int) -> int:
     columns = _OF_CRAWLS[table]
-    some = f"SELECT {columns} FROM {table} WHERE crawl = ? LIMIT ?"  # noqa: S608 -- constants
-    statement = f"DELETE FROM {table} WHERE ({columns}) IN ({some})"  # noqa: S608 -- constants
+    some = f"SELECT {columns} FROM {table} WHERE crawl = ? LIMIT ?"
+    statement = f"DELETE FROM {table} WHERE ({columns}) IN ({some})"
     return db.execute(statement, (crawl, ROWS_PER_STEP)).rowcount
 
 
 MOST_COUNTED: Final = 50_000
 SAMPLED: Final = 100
-# Bytes of a row with its places in the indexes and the free room of pages that are two thirds full, beside what is
-# measured. `tests/unit/test_sqlite_sizes.py` compares the sum with what the file grew by.
+# Bytes of a row with its index entries, in pages that are two thirds full, without the columns that are measured.
 CRAWL_BYTES: Final = 4_096
 TASK_BYTES: Final = 66
 KEY_BYTES: Final = 17
@@ -155,14 +151,15 @@ _POINTS: Final = "SELECT coalesce(avg(length(point)), 0) FROM (SELECT point FROM
 
 
 def size(ledger: Ledger) -> CrawlSize:
-    """An estimate in bounded time. Of what is counted no further, the crawl's own counters tell how much there is."""
+    """An estimate in bounded time: rows, counted up to MOST_COUNTED, times their size, measured on SAMPLED rows. Beyond
+    the bound the crawl's counters are used."""
     db, crawl = ledger.db, ledger.crawl
     tasks = crawl.left + crawl.dead + crawl.cancelled
     (per_task,) = db.execute(_TASKS, (*ids_of(crawl.id), SAMPLED)).fetchone()
     (per_lane,) = db.execute(_LANES, (crawl.id, SAMPLED)).fetchone()
     (per_point,) = db.execute(_POINTS, (crawl.id, SAMPLED)).fetchone()
     (about,) = db.execute(
-        "SELECT length(settings) + length(pools) + length(rolls) FROM crawl_about WHERE crawl = ?", (crawl.id,)
+        "SELECT length(settings) + length(pools) + length(exit_names) FROM crawl_about WHERE crawl = ?", (crawl.id,)
     ).fetchone()
     measured = (
         tasks * (TASK_BYTES + per_task)
@@ -175,7 +172,7 @@ def size(ledger: Ledger) -> CrawlSize:
 
 def _keys(ledger: Ledger) -> int:
     crawl = ledger.crawl
-    if crawl.keys == DROPPED:
+    if crawl.keys == "dropped":
         return 0
     counted = _counted(ledger, "seen") + _counted(ledger, "past")
     if counted < MOST_COUNTED:
@@ -186,6 +183,6 @@ def _keys(ledger: Ledger) -> int:
 
 
 def _counted(ledger: Ledger, table: str) -> int:
-    """How many rows, or the most that are counted."""
-    counted = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE crawl = ? LIMIT ?)"  # noqa: S608 -- constants
+    """How many rows the crawl has in this table, at most MOST_COUNTED."""
+    counted = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE crawl = ? LIMIT ?)"
     return int(ledger.db.execute(counted, (ledger.crawl.id, MOST_COUNTED)).fetchone()[0])

@@ -1,7 +1,4 @@
-"""The exits of one lane inside one transaction: which one is used next, and what a request changes about it.
-
-The exits of one crawl inside one transaction: their state for every lane, and the requests counted through them.
-"""
+"""Exits inside one transaction: `CrawlExits` for all lanes of a crawl, `LaneExits` for one lane, which picks one."""
 
 from __future__ import annotations
 
@@ -45,25 +42,24 @@ from shoal.frontier.sqlite.pools import NO_POOL, PoolExits, Roster, end_rest, fi
 from shoal.frontier.sqlite.rows import EXIT_COLUMNS, ExitRow, LaneRow
 from shoal.model import VIA, ExitUse, Pool
 
-_READ_EXIT = f"SELECT {EXIT_COLUMNS} FROM exit WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant
-_SAVE_EXIT = f"INSERT OR REPLACE INTO exit (crawl, name, {EXIT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 -- constant
+_READ_EXIT = f"SELECT {EXIT_COLUMNS} FROM exit WHERE crawl = ? AND name = ?"
+_SAVE_EXIT = f"INSERT OR REPLACE INTO exit (crawl, name, {EXIT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _HOLDERS = (
     "SELECT exit.name, crawl.id, crawl.name FROM exit JOIN crawl ON crawl.id = exit.crawl"
     " WHERE exit.holder <> 0 AND crawl.apart = 0 AND crawl.state <> 'deleting'"
 )
 _COUNT_USE = (
-    "INSERT INTO lane_exit (lane, place, requests, ok, blocked, failed, size, elapsed, cost)"
+    "INSERT INTO lane_exit (lane, exit_index, requests, ok, blocked, failed, size, elapsed, cost)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET requests = requests + excluded.requests,"
     " ok = ok + excluded.ok, blocked = blocked + excluded.blocked, failed = failed + excluded.failed,"
     " size = size + excluded.size, elapsed = elapsed + excluded.elapsed, cost = cost + excluded.cost"
 )
-_READ_QUARANTINE = "SELECT streak, rests_until FROM lane_exit WHERE lane = ? AND place = ?"
-_SAVE_QUARANTINE = "UPDATE lane_exit SET streak = ?, rests_until = ? WHERE lane = ? AND place = ?"
+_READ_QUARANTINE = "SELECT streak, rests_until FROM lane_exit WHERE lane = ? AND exit_index = ?"
+_SAVE_QUARANTINE = "UPDATE lane_exit SET streak = ?, rests_until = ? WHERE lane = ? AND exit_index = ?"
 
 
 class Holders:
-    """The accounts that are in use, each with the crawl that uses it: read when first asked for. The crawls of one
-    lease call have them in common."""
+    """The accounts in use, each with its crawl. Read at the first use; shared by the crawls of one lease call."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -78,7 +74,7 @@ class Holders:
         return [found[name][1] for name in names if name in found and found[name][0] != but]
 
     def hold(self, name: str, crawl: int) -> None:
-        """A lease of this crawl uses the account from now on."""
+        """Note that a lease of this crawl uses the account."""
         if self._found is not None:
             self._found[name] = (crawl, "")
 
@@ -92,7 +88,7 @@ class Holders:
 
 
 class CrawlExits:
-    """Reads and writes only the exits that lanes use in this transaction."""
+    """The exits of one crawl. Reads and writes only those that lanes use in this transaction."""
 
     def __init__(self, db: sqlite3.Connection, crawl: int, *, now: float, is_apart: bool) -> None:
         self.db = db
@@ -112,13 +108,13 @@ class CrawlExits:
         self._changed_exits: set[str] = set()
 
     def offer(self, offers: Sequence[Pool]) -> bool:
-        """The worker that this transaction is for offers these exits; gives whether pools changed."""
+        """Note the exits that the calling worker offers; gives whether pools changed."""
         self._own = {pool.name: frozenset(pool.exits) for pool in offers}
         self._pools = None
         return offer(self.db, self._crawl, offers, now=self.now)
 
     def away(self, pool: str, exits: PoolExits) -> bytes:
-        """A mark, REMOVED, for each exit of a pool that other workers offer and this one does not; empty: none."""
+        """The mark REMOVED for each exit of a pool that only other workers offer; empty: none."""
         if not exits.offered:
             return b""
         found = self._away.get(pool)
@@ -135,7 +131,7 @@ class CrawlExits:
         return self._pools.get(lane.partition(VIA)[2], NO_POOL)
 
     def begin_lane(self, lane: str) -> int:
-        """How many lanes began to use the pool of this lane before it."""
+        """How many lanes began to use this lane's pool before it."""
         ((begun,),) = self.db.execute(
             "INSERT INTO pool_turn (crawl, pool, begun) VALUES (?, ?, 1)"
             " ON CONFLICT DO UPDATE SET begun = begun + 1 RETURNING begun",
@@ -144,7 +140,7 @@ class CrawlExits:
         return int(begun) - 1
 
     def exit(self, name: str) -> ExitRow:
-        """The exit's row, a new one if need be. In most crawls no exit has one."""
+        """The exit's row, or a new one. In most crawls no exit has a row."""
         found = self._exits.get(name)
         if found is None:
             if self._has_rows is None:
@@ -159,17 +155,17 @@ class CrawlExits:
         return self.exit(name) if self._has_rows is not False or name in self._exits else None
 
     def is_held(self, name: str, found: ExitRow | None) -> bool:
-        """Whether a lease of any crawl uses the exit alone."""
+        """Whether a lease of any crawl holds the exit."""
         if found is not None and found.holder:
             return True
         return not self._is_apart and self.holders.crawl_of(name) not in (None, self._crawl)
 
     def crawls_that_hold(self, names: Sequence[str]) -> list[str]:
-        """The names of other crawls of which a lease uses one of these exits alone."""
+        """The names of other crawls with a lease that holds one of these exits."""
         return [] if self._is_apart else self.holders.crawls_of(names, but=self._crawl)
 
     def use(self, name: str, pool: Pool, token: int) -> int:
-        """A lease begins to use the exit; gives the version of its session."""
+        """Note that a lease begins to use the exit; gives the version of the exit's session."""
         found = self.exit(name) if pool.exclusive else self.known_exit(name)
         if found is None:
             return 0
@@ -185,7 +181,7 @@ class CrawlExits:
         return found.session_version
 
     def release(self, name: str, use: ExitUse | None, token: int) -> None:
-        """A lease holds the exit no more. Store its session; a success ends its strikes and its parking."""
+        """Note that a lease no longer uses the exit. Stores its session; a success ends its strikes and its parking."""
         has_session = use is not None and use.session is not None
         found = self.exit(name) if has_session else self.known_exit(name)
         if found is None:
@@ -204,7 +200,7 @@ class CrawlExits:
             self._changed_exits.add(name)
 
     def keep_session(self, name: str, session: bytes, *, version: int) -> tuple[int, bytes]:
-        """Store a session if its version is still this one; gives what is kept now."""
+        """Store a session if the stored version is still `version`; gives the stored version and session."""
         found = self.exit(name)
         if found.session_version == version and (found.sessions or self._has_room_for_session()):
             found.session = session
@@ -218,7 +214,7 @@ class CrawlExits:
         return int(kept) < MAX_KEPT_SESSIONS
 
     def strike(self, lane: str, name: str, pool: Pool, token: int) -> None:
-        """A request towards the lane failed; after failures towards enough lanes the exit is parked."""
+        """Count a failed request towards the lane; after failures towards enough lanes the exit is parked."""
         found = self.exit(name)
         found.parking = parking_after(found.parking, pool, lane=lane, token=token, now=self.now)
         self._changed_exits.add(name)
@@ -240,8 +236,7 @@ class CrawlExits:
         )  # fmt: skip
 
     def quarantine(self, lane: int, index: int, pool: Pool) -> float | None:
-        """The exit was blocked or failed towards the lane: gives the time until which it rests there, None when it was
-        quarantined already."""
+        """Quarantine an exit that was blocked or failed towards the lane; gives until when, None if it was already."""
         before = self._quarantines.get((lane, index))
         if before is None:
             row = self.db.execute(_READ_QUARANTINE, (lane, index)).fetchone()
@@ -250,11 +245,11 @@ class CrawlExits:
         return None if after is before else after.until
 
     def end_quarantine(self, lane: int, index: int) -> None:
-        """The exit did well towards the lane: its failure streak ends."""
+        """End the exit's failure streak towards the lane: a request succeeded."""
         self._quarantines[lane, index] = Quarantine()
 
     def flush(self) -> None:
-        """Write the changes. The lanes' rosters are in the lanes' rows."""
+        """Write the changes, except the rosters, which are written with their lanes."""
         if self._counts:
             self.db.executemany(_COUNT_USE, self._counts)
             self._counts.clear()
@@ -274,22 +269,21 @@ class CrawlExits:
 
 
 def begin_roster(exits: CrawlExits, lane: str) -> Roster:
-    """The roster of a lane that never used its pool. It begins with the exit after the one that the lane before it
-    began with."""
+    """The roster of a lane that uses its pool for the first time. Lanes begin with different exits, in turn."""
     pool_exits = exits.pool_exits(lane)
     return Roster(exits.begin_lane(lane) % max(1, len(pool_exits.names)), pool_exits.marks)
 
 
 class OtherExits(NamedTuple):
-    """What other crawls have of the exits towards the host of a lane: pools whose limits count, requests in flight and
-    next starts of healthy exits by their names."""
+    """The exits of other crawls towards the host of a lane: the pools whose limits count, and by exit name the requests
+    in flight and the next starts of healthy exits."""
 
     pools: tuple[Pool, ...]
     in_flight: Mapping[str, int]
     next_starts: Mapping[str, float]
 
     def strictest(self, pool: Pool) -> Pool:
-        """The pool with the strictest limits of all crawls."""
+        """This pool with the strictest limits of all crawls."""
         return msgspec.structs.replace(
             pool,
             interval=max([pool.interval, *(other.interval for other in self.pools)]),
@@ -301,7 +295,7 @@ NO_OTHERS = OtherExits((), {}, {})
 
 
 def joined(others: Sequence[OtherExits]) -> OtherExits:
-    """The exits of several crawls as if they were of one."""
+    """The exits of several crawls, combined."""
     in_flight: Counter[str] = Counter()
     next_starts: dict[str, float] = {}
     for other in others:
@@ -312,7 +306,7 @@ def joined(others: Sequence[OtherExits]) -> OtherExits:
 
 
 class LaneExits:
-    """Changes the lane's roster; `save` writes it into the lane's row."""
+    """The exits of one lane that goes via a pool. Changes its roster; `save` writes that into the lane's row."""
 
     __slots__ = (
         "_away",
@@ -349,7 +343,7 @@ class LaneExits:
 
     @property
     def are_given_up(self) -> bool:
-        """Whether the lane's tasks no longer wait for an exit."""
+        """Whether the lane gives up its tasks because no exit was usable for too long."""
         roster = self.roster
         return gives_up(
             self.pool,
@@ -360,8 +354,8 @@ class LaneExits:
         )
 
     def take(self, start: float, token: int, *, latest: float) -> tuple[float, str, float, int] | None:
-        """A request goes out through the next exit, not before `start`: gives when, the exit, its interval and the
-        version of its session. None when no exit may be used in time."""
+        """Take a slot of the next exit, not before `start`; gives its time, the exit, its interval and the version of
+        its session. None: no exit has a slot until `latest`."""
         if self.pool is None or start > latest:
             return None
         pool = self._strict_pool(self.pool)
@@ -374,7 +368,7 @@ class LaneExits:
         return start, name, pool.interval, session_version
 
     def _pick(self, pool: Pool, *, latest: float) -> int | None:
-        """The next exit that is neither parked nor held, as the rules for exits order them."""
+        """The next exit that is neither parked nor held, in the order of `rules/exits.py`."""
         if pool.sticky and (kept := self._kept(pool)) is not None:
             return self._use_kept(kept, pool, latest=latest)
         while (index := self._first(pool, latest=latest)) is not None:
@@ -398,7 +392,7 @@ class LaneExits:
         return bool(self._others.in_flight)
 
     def heed(self, others: OtherExits) -> None:
-        """Healthy exits are due no earlier than for the other crawls."""
+        """Delay healthy exits to the next starts that other crawls have noted for them."""
         self._others = others
         for name, due in others.next_starts.items():
             index, roster = self._indexes.get(name), self.roster
@@ -409,7 +403,7 @@ class LaneExits:
                 self.has_changed = True
 
     def _not_to_use(self, cap: int) -> bytes:
-        """A mark for each exit that this worker lacks, or that has its cap of requests in flight over all crawls."""
+        """The mark REMOVED for each exit that this worker lacks, or that is at its cap over all crawls."""
         if not self._others.in_flight:
             return self._away
         marks = bytearray(self._away.ljust(len(self._names), b"\0"))
@@ -449,7 +443,7 @@ class LaneExits:
         return roster.kept_index if is_kept else None
 
     def _use_kept(self, index: int, pool: Pool, *, latest: float) -> int | None:
-        """The exit that the host keeps, if it may be used in time, and by this worker."""
+        """The kept exit, if this worker has it and it may be used until `latest`."""
         if index < len(self._away) and self._away[index]:
             return None
         at = self.roster.next_starts.get(index, 0.0)
@@ -461,7 +455,7 @@ class LaneExits:
         return index if at <= latest and in_flight < pool.cap else None
 
     def _wait_of(self, index: int) -> tuple[int, float] | None:
-        """Whether the exit is parked or held, and until when; None when it may be used."""
+        """The mark PARKED or HELD of the exit, and until when; None: it may be used."""
         name = self._names[index]
         found = self._exits.known_exit(name)
         is_held = self._exits.is_held(name, found)
@@ -492,8 +486,8 @@ class LaneExits:
         return name, exits.use(name, pool, token)
 
     def reserve(self, name: str, start: float, *, missed: float) -> float:
-        """Take the exit's next slot, not before `start`, or move its latest one if that was missed; gives its time. An
-        exit that rests has no slots."""
+        """Take the exit's next slot, not before `start`, or move its latest slot if that was `missed`; gives its time.
+        An exit that rests has no slots: gives `start`."""
         index, roster = self._indexes.get(name), self.roster
         if self.pool is None or index is None or roster.mark_of(index) != HEALTHY:
             return start
@@ -512,7 +506,7 @@ class LaneExits:
         return start
 
     def end(self, name: str, use: ExitUse | None, token: int) -> None:
-        """A lease of the lane is over."""
+        """Note that a lease of the lane ended, with the report `use` on its exit."""
         index, roster, exits, pool = self._indexes[name], self.roster, self._exits, self.pool
         roster.end(index)
         self.has_changed = True
@@ -530,7 +524,7 @@ class LaneExits:
             rest(exits.db, self._lane.id, roster, index, QUARANTINED, until=until)
 
     def _quarantine(self, index: int, pool: Pool) -> None:
-        """The exit rests as soon as nothing is in flight through it; until then it counts as on probation."""
+        """Quarantine the exit. It rests as soon as it has nothing in flight; until then it is on probation."""
         exits, lane, roster = self._exits, self._lane.id, self.roster
         until = exits.quarantine(lane, index, pool)
         if until is None:
@@ -543,7 +537,7 @@ class LaneExits:
             roster.mark(index, ON_PROBATION)
 
     def _end_probation(self, index: int) -> None:
-        """A request went well: the exit is healthy."""
+        """Mark the exit healthy: a request succeeded."""
         roster = self.roster
         mark = roster.mark_of(index)
         if mark in (ON_PROBATION, REMOVED):
@@ -559,7 +553,7 @@ class LaneExits:
         self._lane.exits = self.roster.encode(now=self._exits.now)
 
     def _refresh(self) -> None:
-        """Write into the lane when an exit is free next."""
+        """Compute `exits_next`: when an exit of the lane is free next."""
         pool, roster, lane, now = self.pool, self.roster, self._lane, self._exits.now
         if pool is None:
             return
@@ -573,5 +567,5 @@ class LaneExits:
             at = roster.next_free(size, pool.cap, now=now)
         lane.exits_next = look_again_at(at, pool, starved_since=roster.starved_since, now=now)
         if self.was_passed_over and lane.exits_next <= now:
-            # Behind all lanes that wait longer: those are for this worker to see next.
+            # Behind the lanes that have waited longer: this worker must reach those next.
             lane.exits_next = now

@@ -1,7 +1,4 @@
-"""The embedded frontier: one SQLite file, shared by the processes of one machine.
-
-The history of crawls, and the duties of the whole frontier.
-"""
+"""The SQLite frontier: one file, shared by the processes of one machine. Here: its class, crawl histories, duties."""
 
 from __future__ import annotations
 
@@ -24,12 +21,12 @@ from shoal.frontier.rules.constants import (
     POINT_SECONDS,
     POINTS_KEPT_SECONDS,
 )
-from shoal.frontier.rules.duties import DutyCall, HeldDuty, Step, step_of
+from shoal.frontier.rules.duties import HeldDuty, Step, step_of
 from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.rules.history import encode_point, readable_points, thinned
 from shoal.frontier.sqlite import control, pools, views
 from shoal.frontier.sqlite.deletion import delete_some, drop_some_keys, half_deleted, size
-from shoal.frontier.sqlite.lanes import Terms, reserve
+from shoal.frontier.sqlite.lanes import LeaseRequest, reserve
 from shoal.frontier.sqlite.lease import Stuck, lease
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.mend import UNREADABLE, mend
@@ -45,7 +42,7 @@ from shoal.frontier.sqlite.put import (
     put,
 )
 from shoal.frontier.sqlite.rows import Moment
-from shoal.frontier.sqlite.settle import Death, evict, extend, reclaim_unknown, settle
+from shoal.frontier.sqlite.settle import evict, extend, reclaim_unknown, settle
 from shoal.model import (
     DIRECT,
     HTTP,
@@ -74,15 +71,15 @@ from shoal.model import (
 from shoal.sqlite_file import connect, storage_errors, transaction
 
 T = TypeVar("T")
-LONGEST_PAUSE = 0.05  # between two steps of long work
+LONGEST_PAUSE = 0.05  # seconds between two steps of long work
 KNOWN_AT_ONCE = 5_000  # keys that one transaction marks as known
-MEND_REST = (
-    20.0  # times as long as a walk over the crawls took that found nothing bad, before wrong input causes another
-)
+# After a walk over all crawls that found nothing damaged, wrong input causes the next walk only after so many times the
+# walk's duration.
+MEND_REST = 20.0
 
 
 class SqliteFrontier:
-    """Keeps the contract of `Frontier`. Make one with `open`; every verb runs in the frontier's own thread."""
+    """Implements `Frontier`. Create it with `open`; every method runs in the frontier's own thread."""
 
     def __init__(
         self,
@@ -107,8 +104,7 @@ class SqliteFrontier:
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] | None = None,
     ) -> SqliteFrontier:
-        """Open the file, with its tables made if need be. By `steady`, a clock of this process, steps of the clock are
-        noticed."""
+        """Open the file, and create its tables if needed. `steady`: a monotonic clock, to notice steps of `clock`."""
         frontier = cls(path, clock=clock, steady=steady)
         try:
             await frontier._run(frontier._connect)
@@ -126,10 +122,10 @@ class SqliteFrontier:
         return await self._read(lambda db, _: control.crawls(db, self._path))
 
     async def set_state(self, crawl: str, state: CrawlState, *, reason: str = "") -> None:
-        await self._change(crawl, lambda ledger: control.set_state(ledger, state, reason=reason))
+        await self._change_crawl(crawl, lambda ledger: control.set_state(ledger, state, reason=reason))
 
     async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, makes_up: float | None = None) -> None:
-        await self._change(
+        await self._change_crawl(
             crawl, lambda ledger: control.set_feeding(ledger, feeder, seconds=seconds, makes_up=makes_up)
         )
 
@@ -142,10 +138,10 @@ class SqliteFrontier:
         return await self._read(lambda db, _: half_deleted(db))
 
     async def size(self, crawl: str) -> CrawlSize:
-        return await self._look(crawl, size)
+        return await self._read_crawl(crawl, size)
 
     async def drop_keys(self, crawl: str, *, seconds: float = math.inf) -> bool:
-        return await self._stepwise(lambda: self._change(crawl, drop_some_keys), seconds=seconds)
+        return await self._stepwise(lambda: self._change_crawl(crawl, drop_some_keys), seconds=seconds)
 
     async def put(
         self,
@@ -162,7 +158,7 @@ class SqliteFrontier:
             ledger.flush()
             return report
 
-        return await self._change(crawl, work)
+        return await self._change_crawl(crawl, work)
 
     async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
         def work(ledger: Ledger) -> PutReport:
@@ -171,7 +167,7 @@ class SqliteFrontier:
             ledger.flush()
             return report
 
-        return await self._change(crawl, work)
+        return await self._change_crawl(crawl, work)
 
     async def know(self, crawl: str, keys: Sequence[int]) -> int:
         def work(ledger: Ledger, part: Sequence[int]) -> int:
@@ -180,22 +176,22 @@ class SqliteFrontier:
             ledger.flush()
             return new
 
-        # In parts: other processes wait while one writes.
+        # In parts: other processes wait while this one writes.
         parts = [keys[start : start + KNOWN_AT_ONCE] for start in range(0, max(1, len(keys)), KNOWN_AT_ONCE)]
-        return sum([await self._change(crawl, partial(work, part=part)) for part in parts])
+        return sum([await self._change_crawl(crawl, partial(work, part=part)) for part in parts])
 
     async def know_from(self, crawl: str, earlier: str) -> int:
-        await self._look(earlier, check_earlier)
-        row = await self._look(earlier, lambda ledger: note_undone(ledger, None))
+        await self._read_crawl(earlier, check_earlier)
+        row = await self._read_crawl(earlier, lambda ledger: note_undone(ledger, None))
         while row is not None:
-            row = await self._look(earlier, partial(note_undone, after=row))
+            row = await self._read_crawl(earlier, partial(note_undone, after=row))
         position: Position | None = START
         new = await self.know(crawl, [])
         while position is not None:
-            keys, position = await self._look(earlier, partial(done_keys, after=position))
+            keys, position = await self._read_crawl(earlier, partial(done_keys, after=position))
             new += await self.know(crawl, keys)
-        # They may have been dropped meanwhile: then some are missing.
-        await self._look(earlier, check_earlier)
+        # Keys that were dropped meanwhile are missing.
+        await self._read_crawl(earlier, check_earlier)
         return new
 
     async def lease(
@@ -212,7 +208,7 @@ class SqliteFrontier:
         room: int = 0,
     ) -> LeaseBatch:
         check_exits(offers)
-        terms = Terms(
+        request = LeaseRequest(
             limit=limit,
             worker=worker,
             seconds=seconds,
@@ -222,7 +218,7 @@ class SqliteFrontier:
             offers=offers,
             room=room,
         )
-        return await self._write(lambda db, at: lease(db, crawls, terms, at=at), given=False)
+        return await self._write(lambda db, at: lease(db, crawls, request, at=at), given=False)
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
         return await self._write(lambda db, at: extend(db, leases, seconds=seconds, at=at))
@@ -235,27 +231,26 @@ class SqliteFrontier:
     ) -> int:
         if known is not None:
             return await self._write(lambda db, at: reclaim_unknown(db, worker, set(known), at=at), given=False)
-        death = Death(suspects=suspects, cause=cause)
-        return await self._write(lambda db, at: evict(db, worker, death, at=at), given=False)
+        return await self._write(lambda db, at: evict(db, worker, suspects=suspects, cause=cause, at=at), given=False)
 
     async def forget(self, crawl: str, keys: Sequence[int]) -> None:
-        await self._change(crawl, lambda ledger: control.forget(ledger, keys))
+        await self._change_crawl(crawl, lambda ledger: control.forget(ledger, keys))
 
     async def progress(self, crawl: str) -> Progress:
-        return await self._look(crawl, views.progress)
+        return await self._read_crawl(crawl, views.progress)
 
     async def lanes(self, crawl: str, *, limit: int = 100, skip: int = 0, search: str = "") -> list[LaneStatus]:
-        return await self._look(crawl, lambda ledger: views.lanes(ledger, limit=limit, skip=skip, search=search))
+        return await self._read_crawl(crawl, lambda ledger: views.lanes(ledger, limit=limit, skip=skip, search=search))
 
     async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
         def work(ledger: Ledger) -> None:
             ledger.update_lane(ledger.lane(lane), update)
             ledger.flush()
 
-        await self._change(crawl, work)
+        await self._change_crawl(crawl, work)
 
     async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
-        return await self._look(crawl, lambda ledger: views.rules(ledger, lane))
+        return await self._read_crawl(crawl, lambda ledger: views.rules(ledger, lane))
 
     async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT, missed: float = 0.0) -> float:  # noqa: A002 -- as the contract has it
         def work(ledger: Ledger) -> tuple[float, float]:
@@ -263,11 +258,11 @@ class SqliteFrontier:
             ledger.flush()
             return start - ledger.now, self._times.now()
 
-        wait, at = await self._change(crawl, work)
+        wait, at = await self._change_crawl(crawl, work)
         return wait - (self._times.now() - at)
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
-        return await self._look(
+        return await self._read_crawl(
             crawl, lambda ledger: pools.statuses(ledger.db, ledger.crawl.id, limit=limit, now=ledger.now)
         )
 
@@ -276,7 +271,7 @@ class SqliteFrontier:
             found = ledger.exits.exit(exit)
             return found.session_version, found.session
 
-        return await self._look(crawl, work)
+        return await self._read_crawl(crawl, work)
 
     async def keep_session(self, crawl: str, name: str, session: bytes, *, version: int) -> tuple[int, bytes]:
         def work(ledger: Ledger) -> tuple[int, bytes]:
@@ -284,28 +279,28 @@ class SqliteFrontier:
             ledger.flush()
             return kept
 
-        return await self._change(crawl, work)
+        return await self._change_crawl(crawl, work)
 
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
-        return await self._look(crawl, lambda ledger: views.dead(ledger, which, limit=limit))
+        return await self._read_crawl(crawl, lambda ledger: views.dead(ledger, which, limit=limit))
 
     async def count_dead(self, crawl: str, which: DeadFilter, *, most: int = MOST_COUNTED) -> DeadCount:
-        return await self._look(crawl, lambda ledger: control.count_dead(ledger, which, most=most))
+        return await self._read_crawl(crawl, lambda ledger: control.count_dead(ledger, which, most=most))
 
     async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
-        return await self._change(crawl, lambda ledger: control.requeue_dead(ledger, which, limit=limit))
+        return await self._change_crawl(crawl, lambda ledger: control.requeue_dead(ledger, which, limit=limit))
 
     async def drop_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
-        return await self._change(crawl, lambda ledger: control.drop_dead(ledger, which, limit=limit))
+        return await self._change_crawl(crawl, lambda ledger: control.drop_dead(ledger, which, limit=limit))
 
     async def look_up(self, crawl: str, key: int) -> TaskStatus:
-        return await self._look(crawl, lambda ledger: views.look_up(ledger, key))
+        return await self._read_crawl(crawl, lambda ledger: views.look_up(ledger, key))
 
     async def tasks_of(self, crawl: str, url: str, *, lanes: Sequence[str]) -> list[TaskStatus]:
-        return await self._look(crawl, lambda ledger: views.tasks_of(ledger, url, lanes=lanes))
+        return await self._read_crawl(crawl, lambda ledger: views.tasks_of(ledger, url, lanes=lanes))
 
     async def samples(self, crawl: str, reason: str) -> list[str]:
-        return await self._look(crawl, lambda ledger: ledger.samples(reason))
+        return await self._read_crawl(crawl, lambda ledger: ledger.samples(reason))
 
     async def beat(self, beat: WorkerBeat) -> None:
         await self._write(lambda db, at: views.beat(db, beat, now=at.wall))
@@ -317,16 +312,17 @@ class SqliteFrontier:
         return await self._read(lambda db, _: views.workers_of(db, crawl))
 
     async def keep_point(self, crawl: str, point: Point) -> bool:
-        return await self._change(crawl, lambda ledger: keep_point(ledger, point))
+        return await self._change_crawl(crawl, lambda ledger: keep_point(ledger, point))
 
     async def points(self, crawl: str, *, seconds: float, most: int = 500) -> list[Point]:
-        return await self._look(crawl, lambda ledger: points(ledger, seconds=seconds, most=most))
+        return await self._read_crawl(crawl, lambda ledger: points(ledger, seconds=seconds, most=most))
 
     async def hold_duty(
         self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None, term: int | None = None
     ) -> Duty:
-        call = DutyCall(holder, seconds, notes, term)
-        return await self._write(lambda db, at: hold_duty(db, duty, call, now=at.wall))
+        return await self._write(
+            lambda db, at: hold_duty(db, duty, holder, seconds=seconds, notes=notes, term=term, now=at.wall)
+        )
 
     async def close(self) -> None:
         if not self._closed:
@@ -340,7 +336,7 @@ class SqliteFrontier:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def _stepwise(self, step: Callable[[], Awaitable[bool]], *, seconds: float) -> bool:
-        """Do steps until one says that it was the last, or the time is over. Others write in between."""
+        """Repeat `step` until it gives True, or `seconds` are over; pauses let other processes write."""
         began = time.monotonic()
         while True:
             step_began = time.monotonic()
@@ -348,19 +344,19 @@ class SqliteFrontier:
                 return True
             if time.monotonic() - began >= seconds:
                 return False
-            # SQLite gives its lock to whoever asks first: those who wait look again only now and then.
+            # Waiting processes retry SQLite's lock only now and then: without a pause they would not get it.
             await asyncio.sleep(min(LONGEST_PAUSE, time.monotonic() - step_began))
 
     async def _write(self, work: Callable[[sqlite3.Connection, Moment], T], *, given: bool = True) -> T:
         return await self._run(lambda: self._in_transaction(work, given=given))
 
-    async def _change(self, crawl: str, work: Callable[[Ledger], T]) -> T:
+    async def _change_crawl(self, crawl: str, work: Callable[[Ledger], T]) -> T:
         return await self._write(lambda db, at: work(control.load(db, crawl, at=at)))
 
     async def _read(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
         return await self._run(lambda: self._in_transaction(work, "DEFERRED", given=False))
 
-    async def _look(self, crawl: str, work: Callable[[Ledger], T]) -> T:
+    async def _read_crawl(self, crawl: str, work: Callable[[Ledger], T]) -> T:
         return await self._read(lambda db, at: work(control.load(db, crawl, at=at)))
 
     def _connect(self) -> None:
@@ -369,8 +365,8 @@ class SqliteFrontier:
     def _in_transaction(
         self, work: Callable[[sqlite3.Connection, Moment], T], mode: str = "IMMEDIATE", *, given: bool = True
     ) -> T:
-        """Work that fails on what it read is done again after the records that cannot be read were set aside. `given`:
-        what the caller gave may be what is wrong."""
+        """Do the work in one transaction. If it fails on a record that cannot be read, set such records aside and do it
+        again. `given`: the failure may also come from the caller's arguments."""
         with storage_errors(self._path):
             try:
                 return self._once(work, mode)
@@ -383,11 +379,11 @@ class SqliteFrontier:
 
     def _once(self, work: Callable[[sqlite3.Connection, Moment], T], mode: str, *, mended: bool = False) -> T:
         with transaction(self._db, mode):
-            # Read inside the transaction: waiting for the lock takes time too.
+            # The clock is read inside the transaction: waiting for the lock takes time.
             return work(self._db, Moment(self._clock(), self._times, mode == "IMMEDIATE", mended))
 
     def _mended(self, *, given: bool) -> bool:
-        """Whether records were set aside. After a walk that found none, wrong input causes no other one soon."""
+        """Set aside records that cannot be read; gives whether there were any. Limits walks caused by wrong input."""
         began = time.monotonic()
         if given and began < self._no_mend_before:
             return False
@@ -398,7 +394,7 @@ class SqliteFrontier:
         return bool(found)
 
     def _settle(self, results: Sequence[Result]) -> SettleReport:
-        """All results in one transaction; if one of them cannot be applied, each in its own."""
+        """Apply all results in one transaction; if one of them fails, each in its own."""
         try:
             return self._settle_together(results)
         except StorageError:
@@ -432,7 +428,7 @@ class SqliteFrontier:
 
 
 _STEPS = ((POINT_SECONDS, POINTS_KEPT_SECONDS), (LONG_POINT_SECONDS, LONG_POINTS_KEPT_SECONDS))
-# The points of long steps only from before those of short steps begin: the rest would be there twice.
+# Points of the long step only from before the first of the short step: later ones would be there twice.
 _SELECT = (
     "SELECT at, point FROM point WHERE crawl = :crawl AND typeof(at) = 'real' AND at >= :since AND (step = :short"
     " OR at < (SELECT min(at) FROM point WHERE crawl = :crawl AND step = :short)) ORDER BY at"
@@ -460,15 +456,18 @@ def points(ledger: Ledger, *, seconds: float, most: int) -> list[Point]:
     return readable_points(rows[index] for index in thinned([at for at, _ in rows], most))
 
 
-def hold_duty(db: sqlite3.Connection, duty: str, call: DutyCall, *, now: float) -> Duty:
+def hold_duty(
+    db: sqlite3.Connection, duty: str, holder: str, *, seconds: float, notes: bytes | None, term: int | None, now: float
+) -> Duty:
     query = "SELECT notes, holder, since, until, term FROM duty WHERE name = ?"
-    noted, *held = db.execute(query, (duty,)).fetchone() or (b"",)
-    step, term = step_of(HeldDuty(*held), call, now=now)
+    noted, *stored = db.execute(query, (duty,)).fetchone() or (b"",)
+    is_look = not seconds and notes is None
+    step, new_term = step_of(HeldDuty(*stored), holder, is_look=is_look, term=term, now=now)
     if step is not Step.HELD:
-        return Duty(step is Step.LOOKED, noted, term)
-    kept = noted if call.notes is None else call.notes
+        return Duty(step is Step.LOOKED, noted, new_term)
+    kept = noted if notes is None else notes
     db.execute(
         "INSERT OR REPLACE INTO duty (name, holder, since, until, notes, term) VALUES (?, ?, ?, ?, ?, ?)",
-        (duty, call.holder, now, now + call.seconds, kept, term),
+        (duty, holder, now, now + seconds, kept, new_term),
     )
-    return Duty(True, kept, term)
+    return Duty(True, kept, new_term)

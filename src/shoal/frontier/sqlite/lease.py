@@ -1,4 +1,4 @@
-"""Lending tasks: reclaim expired leases, wake delayed tasks that are due, choose lanes fairly."""
+"""Leasing tasks: reclaim expired leases, queue delayed tasks that are due, choose lanes, write the leases."""
 
 from __future__ import annotations
 
@@ -28,16 +28,19 @@ from shoal.frontier.rules.tasks import (
     reached,
 )
 from shoal.frontier.sqlite.exits import LaneExits
-from shoal.frontier.sqlite.lanes import Grant, Reclaims, Terms, choose, lane_needs_opening
+from shoal.frontier.sqlite.lanes import Grant, LeaseRequest, Reclaims, choose, lane_needs_opening
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.put import expire_keys
 from shoal.frontier.sqlite.rows import (
     DEAD,
     DELAYED,
     HTTP_NUMBER,
+    IS_READY,
+    LEASED,
     LENDING_COLUMNS,
     NEXT_TASKS,
     QUEUED,
+    STARTS_AT,
     LaneRow,
     LentRow,
     Moment,
@@ -53,41 +56,38 @@ from shoal.model import DIRECT, HTTP, NO_EXIT, CrawlState, Lease, LeaseBatch, Ta
 
 DECODER = msgspec.msgpack.Decoder(Task)
 
-DUE = "SELECT id, lane, kind FROM task WHERE crawl = ? AND state = 1 AND at <= ? ORDER BY at, id LIMIT ?"
+DUE = f"SELECT id, lane, kind FROM task WHERE crawl = ? AND state = {DELAYED} AND at <= ? ORDER BY at, id LIMIT ?"
 FAR_AHEAD = (
-    f"SELECT {LENDING_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
-    " AND max(next_start, exits_next) > ? ORDER BY max(next_start, exits_next) DESC, id LIMIT ?"
+    f"SELECT {LENDING_COLUMNS} FROM lane WHERE crawl = ? AND {IS_READY} AND {STARTS_AT} > ?"
+    f" ORDER BY {STARTS_AT} DESC, id LIMIT ?"
 )
-NEXT_LANE = (
-    "SELECT max(next_start, exits_next) FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"
-    " ORDER BY max(next_start, exits_next) LIMIT 1"
-)
-NEXT_DUE = "SELECT at FROM task WHERE crawl = ? AND state = 1 ORDER BY at LIMIT 1"
-NEXT_EXPIRY = "SELECT at FROM task WHERE crawl = ? AND state = 2 ORDER BY at LIMIT 1"
+NEXT_LANE = f"SELECT {STARTS_AT} FROM lane WHERE crawl = ? AND {IS_READY} ORDER BY {STARTS_AT} LIMIT 1"
+NEXT_DUE = f"SELECT at FROM task WHERE crawl = ? AND state = {DELAYED} ORDER BY at LIMIT 1"
+NEXT_EXPIRY = f"SELECT at FROM task WHERE crawl = ? AND state = {LEASED} ORDER BY at LIMIT 1"
 NEXT_TIMES = f"SELECT ({NEXT_LANE}), ({NEXT_DUE}), ({NEXT_EXPIRY})"
-_WAKE = "UPDATE task SET state = 0, at = 0 WHERE id IN (SELECT value FROM json_each(?))"
+_WAKE = f"UPDATE task SET state = {QUEUED}, at = 0 WHERE id IN (SELECT value FROM json_each(?))"
 _GIVE_UP = (
-    "UPDATE task SET state = 3, at = ?, reason = ?, detail = '', worker = '', losses = 0"
+    f"UPDATE task SET state = {DEAD}, at = ?, reason = ?, detail = '', worker = '', losses = 0"
     " WHERE id IN (SELECT value FROM json_each(?))"
 )
 
 
 class Stuck(ValueError):  # noqa: N818 -- reads as what happened
-    """A crawl whose queued tasks no lane can lend."""
+    """A crawl has queued tasks, and no lane that can ever start them: a record is damaged."""
 
 
-def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Moment) -> LeaseBatch:
-    """One lease call. A crawl that was deleted has nothing left to do."""
+def lease(db: sqlite3.Connection, crawls: Sequence[str], request: LeaseRequest, *, at: Moment) -> LeaseBatch:
+    """One lease call. A deleted crawl counts as finished."""
     asked, answered = at.times.now(), time.monotonic()
     found = {name: Ledger.load(db, name, at=at) for name in crawls}
     ledgers = [ledger for ledger in found.values() if ledger]
     for ledger in ledgers:
         expire_keys(ledger)
-        # First: only a lane that has a place is brought back.
-        _land(ledger, terms.landed)
-        if terms.offers and ledger.exits.offer(terms.offers) and ledger.kinds is not None:
+        # First: a lane at its cap is not brought back.
+        _land(ledger, request.landed)
+        if request.offers and ledger.exits.offer(request.offers) and ledger.kinds is not None:
             ledger.kinds.refresh()
-        if ledger.note_presence(seconds=terms.seconds):
+        if ledger.note_presence(seconds=request.seconds):
             _bring_back(ledger)
         if reclaim_expired(ledger) + _wake(ledger):
             ledger.flush()
@@ -96,7 +96,9 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
     if len(ledgers) > 1:
         for ledger in ledgers:
             ledger.exits.holders = ledgers[0].exits.holders
-    leases = _lend_from(*choose(ledgers, terms, Reclaims(db, at=at, seconds=terms.seconds, names=found)), terms, db=db)
+    leases = _lend_from(
+        *choose(ledgers, request, Reclaims(db, at=at, seconds=request.seconds, names=found)), request, db=db
+    )
     leases.sort(key=attrgetter("wait"))
     finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
     passed_over = {ledger.crawl.name for ledger in ledgers if ledger.was_passed_over}
@@ -109,7 +111,7 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
         at.times.note(ledger.crawl.name, ledger.now, shift=ledger.crawl.clock_shift, asked=asked)
     return LeaseBatch(
         leases=leases,
-        ask_again=min([_ask_again(ledger, terms.kinds, passed_over) for ledger in ledgers], default=MAX_ASK_AGAIN),
+        ask_again=min([_ask_again(ledger, request.kinds, passed_over) for ledger in ledgers], default=MAX_ASK_AGAIN),
         at=answered,
         epoch=sum(ledger.crawl.epoch for ledger in ledgers),
         finished=tuple(finished),
@@ -125,8 +127,7 @@ def _land(ledger: Ledger, leases: Sequence[Lease]) -> None:
 
 
 def _bring_back(ledger: Ledger) -> None:
-    """Lanes whose next start lies further ahead than their pace and rests allow get a possible one. The clock was
-    wrong when it was written, before its step was noticed."""
+    """Correct lanes whose next start is later than their pace and rests allow: it was written by a wrong clock."""
     latest = ledger.now + FAR_SECONDS
     rows = ledger.db.execute(FAR_AHEAD, (ledger.crawl.id, latest, MAX_BROUGHT_BACK)).fetchall()
     if ledger.kinds is not None:
@@ -155,7 +156,7 @@ def _stop_if_reached(ledger: Ledger) -> None:
 
 
 def _wake(ledger: Ledger) -> int:
-    """Queue delayed tasks that are due in their lanes."""
+    """Queue the delayed tasks that are due; gives how many."""
     if not ledger.crawl.delayed:
         return 0
     rows = ledger.db.execute(DUE, (ledger.crawl.id, ledger.now, MAX_WOKEN)).fetchall()
@@ -171,9 +172,9 @@ def _wake(ledger: Ledger) -> int:
 
 
 def _lend_from(
-    chosen: Sequence[tuple[Grant, int]], held: Sequence[Grant], terms: Terms, *, db: sqlite3.Connection
+    chosen: Sequence[tuple[Grant, int]], held: Sequence[Grant], request: LeaseRequest, *, db: sqlite3.Connection
 ) -> list[Lease]:
-    """So many tasks of each of these lanes as leases, written. Those that are held back lend nothing."""
+    """Lease the chosen number of tasks of each lane and write the leases. Lanes held back only note their wishes."""
     counts = [(lane.id, count) for (ledger, lane, _, _), count in chosen if count and ledger.kinds is None]
     waiting = next_tasks(db, counts)
     leases: list[Lease] = []
@@ -182,25 +183,27 @@ def _lend_from(
         if not count:
             continue
         ledger, lane, _, _ = grant
-        end = ledger.now + terms.seconds
+        end = ledger.now + request.seconds
         tasks = waiting.get(lane.id, [])
         if ledger.kinds is not None:
-            numbers = ledger.kinds.numbers(terms.kinds)
+            numbers = ledger.kinds.numbers(request.kinds)
             tasks = [row for _, row in ledger.kinds.next_tasks(lane.id, numbers, count)]
-        lent = _lend(grant, tasks, terms, is_first=index == 0)
-        # The first of its tasks, maybe not all of them.
+        lent = _lend(grant, tasks, request, is_first=index == 0)
+        # Leases are for the first of the tasks, maybe not for all.
         rows += [(task[1], end, lease.token, lease.exit) for task, lease in zip(tasks, lent, strict=False)]
         leases += lent
         if leases and leases[0].alone:
             break
-    write_leases(db, terms.worker, rows)
-    _note_wishes([*(grant for grant, _ in chosen), *held], is_served=len(leases) >= max(terms.limit, terms.room), db=db)
+    write_leases(db, request.worker, rows)
+    _note_wishes(
+        [*(grant for grant, _ in chosen), *held], is_served=len(leases) >= max(request.limit, request.room), db=db
+    )
     return leases
 
 
 def _note_wishes(looked_at: Sequence[Grant], *, is_served: bool, db: sqlite3.Connection) -> None:
-    """When the lanes that the call looked at want to start next, written with all else that it changed in those that
-    the ledger does not write. `is_served`: the call lent all that the worker asked for."""
+    """Write when these lanes want to start next, and the lanes that no ledger writes. `is_served`: the worker got as
+    many leases as it has room for."""
     own, others = list[LaneRow](), list[LaneRow]()
     for ledger, lane, _, _ in looked_at:
         now, due = ledger.now, lane.next_start
@@ -212,9 +215,9 @@ def _note_wishes(looked_at: Sequence[Grant], *, is_served: bool, db: sqlite3.Con
     write_wishes(db, others)
 
 
-def _lend(grant: Grant, tasks: Sequence[TaskRow], terms: Terms, *, is_first: bool) -> list[Lease]:
-    """The lane's next tasks as leases. A suspect at its head is lent alone if this is the first lane of the call; the
-    lane stops before any other."""
+def _lend(grant: Grant, tasks: Sequence[TaskRow], request: LeaseRequest, *, is_first: bool) -> list[Lease]:
+    """Lease the lane's next tasks. A suspect is leased alone if it is the first task of the call; the lane stops before
+    any other suspect."""
     ledger, lane, limits, _ = grant
     if limits is not None:
         lane.next_start = max(lane.next_start, limits.not_before)
@@ -222,9 +225,9 @@ def _lend(grant: Grant, tasks: Sequence[TaskRow], terms: Terms, *, is_first: boo
     if exits is not None:
         exits.has_changed = True
         if exits.are_given_up:
-            _give_up(ledger, lane, exits, terms)
+            _give_up(ledger, lane, exits, request)
             return []
-    opens_lane, latest = lane_needs_opening(ledger, lane), ledger.now + terms.horizon
+    opens_lane, latest = lane_needs_opening(ledger, lane), ledger.now + request.horizon
     lent: list[Lease] = []
     for row in tasks:
         alone = is_suspect(row[3])
@@ -232,7 +235,9 @@ def _lend(grant: Grant, tasks: Sequence[TaskRow], terms: Terms, *, is_first: boo
             break
         lease = _lease(grant, row, opens_lane=opens_lane, alone=alone, exits=exits, latest=latest)
         if lease is None:
-            _wait_for_exits(ledger, lane, lent)
+            # No exit has a slot in time; other crawls may free theirs at any time.
+            if not lent and ledger.exits_of(lane).are_used_elsewhere:
+                lane.next_start = max(lane.next_start, ledger.now + LOOK_AGAIN_SECONDS)
             break
         lent.append(lease)
         if alone:
@@ -243,28 +248,22 @@ def _lend(grant: Grant, tasks: Sequence[TaskRow], terms: Terms, *, is_first: boo
     return lent
 
 
-def _wait_for_exits(ledger: Ledger, lane: LaneRow, lent: Sequence[Lease]) -> None:
-    """No exit has a slot in time. If other crawls use some and nothing was lent, it looks again soon."""
-    if not lent and ledger.exits_of(lane).are_used_elsewhere:
-        lane.next_start = max(lane.next_start, ledger.now + LOOK_AGAIN_SECONDS)
-
-
 def _count_lent(ledger: Ledger, lane: LaneRow, lent: Sequence[Lease]) -> None:
     ledger.crawl.queued -= len(lent)
     ledger.crawl.leased += len(lent)
+    lane.in_flight += len(lent)
     if ledger.kinds is None:
         lane.waiting -= len(lent)
     else:
         for number in ledger.kinds.numbers(lease.task.kind for lease in lent):
             ledger.stop_waiting(lane, number)
-    lane.in_flight += len(lent)
 
 
 def _lease(
     grant: Grant, row: TaskRow, *, opens_lane: bool, alone: bool, exits: LaneExits | None, latest: float
 ) -> Lease | None:
-    """Lend one task in the next slot of the lane and of an exit; None when no exit has a slot in time. A lease that
-    opens its lane has the lane's own pace, by which it judges the one that the rules ask for."""
+    """Lease one task in the next slot of the lane and of an exit; None: no exit has a slot in time. A lease that opens
+    its lane names the lane's own pace: the worker compares it with the pace in the rules."""
     ledger, lane, limits, _ = grant
     interval, base_interval = lane.interval, lane.base_interval
     if limits is not None and not opens_lane:
@@ -300,13 +299,13 @@ def _lease(
     return lease
 
 
-def _give_up(ledger: Ledger, lane: LaneRow, exits: LaneExits, terms: Terms) -> None:
-    """Give up the lane's tasks of these kinds, a bounded number at a time. When none is left, its patience starts
-    again."""
+def _give_up(ledger: Ledger, lane: LaneRow, exits: LaneExits, request: LeaseRequest) -> None:
+    """Give up the lane's tasks of the requested kinds, at most MAX_GIVEN_UP per call. When none is left, the lane's
+    patience begins again."""
     if ledger.kinds is None:
         rows = [(HTTP_NUMBER, row) for row in ledger.db.execute(NEXT_TASKS, (lane.id, MAX_GIVEN_UP)).fetchall()]
     else:
-        rows = ledger.kinds.next_tasks(lane.id, ledger.kinds.numbers(terms.kinds), MAX_GIVEN_UP)
+        rows = ledger.kinds.next_tasks(lane.id, ledger.kinds.numbers(request.kinds), MAX_GIVEN_UP)
     reason = no_exit_reason(lane.name, is_known=exits.pool is not None)
     ledger.db.execute(_GIVE_UP, (ledger.wall, reason, msgspec.json.encode([row[1] for _, row in rows]).decode()))
     ledger.count(QUEUED, -len(rows))
@@ -320,7 +319,7 @@ def _give_up(ledger: Ledger, lane: LaneRow, exits: LaneExits, terms: Terms) -> N
 
 
 def _finish(ledger: Ledger) -> bool:
-    """Whether the crawl has nothing left to do; a running one is finished from now on."""
+    """Whether the crawl has nothing left to do; a running one becomes finished."""
     crawl = ledger.crawl
     if crawl.state == CrawlState.STOPPED:
         return not crawl.leased
@@ -333,7 +332,7 @@ def _finish(ledger: Ledger) -> bool:
 
 
 def _check_not_stuck(ledger: Ledger) -> None:
-    """Raise Stuck if tasks are queued and no lane could ever lend them: a lane's row is damaged, or a counter."""
+    """Raise Stuck if tasks are queued and no lane can ever start them: a lane's row or a counter is damaged."""
     crawl = ledger.crawl
     waits = crawl.state == CrawlState.RUNNING and crawl.queued and not crawl.leased
     if waits and ledger.db.execute(NEXT_LANE, (crawl.id,)).fetchone() is None:
@@ -343,8 +342,8 @@ def _check_not_stuck(ledger: Ledger) -> None:
 
 
 def _ask_again(ledger: Ledger, kinds: Sequence[str], passed_over: Collection[str]) -> float:
-    """Seconds until a task of these kinds can be lent that is in this crawl already. `passed_over`: the crawls that
-    lent none because their lanes wait for the exits of other workers; each delays only itself."""
+    """Seconds until a stored task of these kinds can be leased. `passed_over`: the crawls that leased none because
+    their lanes wait for exits of other workers; each delays only itself."""
     crawl = ledger.crawl
     if crawl.state != CrawlState.RUNNING:
         return MAX_ASK_AGAIN

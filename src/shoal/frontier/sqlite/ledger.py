@@ -1,4 +1,4 @@
-"""One crawl inside one transaction: its counters and lanes are read once, changed here and written back once."""
+"""One crawl inside one transaction: its row, lanes and named counters are read once, changed and written back once."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import msgspec
 
 from shoal.frontier.rules.constants import LEARNT_SECONDS, LONGEST_WHY, MAX_SAMPLES, STAGE_CAP, STAYER
 from shoal.frontier.rules.crawl_time import is_noted, ran_since, reckon, was_away
-from shoal.frontier.rules.hosts import ALONE, SHARED, first_sharing, in_time_of
+from shoal.frontier.rules.hosts import ALONE, APART, SHARED, first_sharing, in_time_of
 from shoal.frontier.rules.keys import keys_dropped
 from shoal.frontier.rules.lanes import first_pace, takes_why
 from shoal.frontier.sqlite.exits import NO_OTHERS, CrawlExits, LaneExits, OtherExits, begin_roster
 from shoal.frontier.sqlite.pools import decode
 from shoal.frontier.sqlite.rows import (
     CANCELLED,
-    COUNTS,
     CRAWL_COLUMNS,
     DELAYED,
     HTTP_NUMBER,
     LANE_COLUMNS,
+    LEASED,
     QUEUED,
+    STATE_NAMES,
     UNREAD,
     CrawlRow,
     KindQueues,
@@ -41,28 +42,32 @@ WRITE_LANES = (
     " rules_version = new.column13, exits = new.column14, exits_next = new.column15"
     " FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
 )
-_LOAD = f"SELECT {CRAWL_COLUMNS} FROM crawl WHERE name = ? AND state <> 'deleting'"  # noqa: S608 -- constant
-REST, PACE = "rest", "pace"  # the kinds of `lane_why`
-WAITING = "waiting"  # the kind of the counters of tasks that are of another kind than http
+_LOAD = f"SELECT {CRAWL_COLUMNS} FROM crawl WHERE name = ? AND state <> 'deleting'"
+REST, PACE = "rest", "pace"  # values of `lane_why.kind`
+WAITING = "waiting"  # value of `counter.kind`: waiting tasks of other kinds than http
 _NEW_LANE = (
     "INSERT INTO lane (crawl, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight,"
     " waiting, known, opener, rules_until, rules_version, exits, exits_next, sharing)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_HAS_COMPANY = "SELECT 1 FROM lane WHERE name = ? AND sharing >= 0 UNION ALL SELECT 1 FROM host WHERE name = ? LIMIT 1"
+_HAS_COMPANY = (
+    f"SELECT 1 FROM lane WHERE name = ? AND sharing <> {APART} UNION ALL SELECT 1 FROM host WHERE name = ? LIMIT 1"
+)
 _LEARNT = (
     "SELECT until, lane_learnt.interval, clock_shift FROM lane JOIN lane_learnt ON lane_learnt.lane = lane.id"
-    " JOIN crawl ON crawl.id = lane.crawl WHERE lane.name = ? AND sharing >= 0"
+    f" JOIN crawl ON crawl.id = lane.crawl WHERE lane.name = ? AND sharing <> {APART}"
     " UNION ALL SELECT learnt_until, learnt, 0.0 FROM host WHERE name = ? AND until > ?"
 )
-# The first of the two tests is for the index.
-NOT_ALONE = f"UPDATE lane SET sharing = {SHARED} WHERE name = ? AND sharing >= 0 AND sharing = {ALONE} AND id <> ?"  # noqa: S608 -- constants
-_SPARE = "UPDATE task SET at = ? WHERE crawl = ? AND state = 2 AND at > ? AND at <= ?"
+# The test of APART selects the index.
+NOT_ALONE = (
+    f"UPDATE lane SET sharing = {SHARED} WHERE name = ? AND sharing <> {APART} AND sharing = {ALONE} AND id <> ?"
+)
+_SPARE = f"UPDATE task SET at = ? WHERE crawl = ? AND state = {LEASED} AND at > ? AND at <= ?"
 
 
 class Ledger:
-    """A crawl's row, and the lanes and named counters that this transaction changes. `now` is the crawl's own time,
-    `wall` the time of day, for people."""
+    """A crawl's row, and the lanes and named counters that this transaction changes. `now`: the crawl's own time;
+    `wall`: the time of day, for people."""
 
     def __init__(self, db: sqlite3.Connection, crawl: CrawlRow, *, at: Moment) -> None:
         self.db = db
@@ -79,13 +84,13 @@ class Ledger:
         self._samples: list[tuple[str, str]] = []
         self.exits = CrawlExits(db, crawl.id, now=self.now, is_apart=bool(crawl.apart))
         self._lane_exits: dict[int, LaneExits] = {}
-        # What looks at other crawls have found, by lane.
+        # The exits of other crawls towards a lane's host, by lane.
         self.other_exits: dict[int, OtherExits] = {}
-        # None: all tasks of the crawl are of the kind http, as in most crawls.
+        # None: all tasks are of the kind http, as in most crawls.
         self.kinds = KindQueues(db, crawl.id, crawl.kinds) if crawl.kinds else None
-        # Lanes whose rules are valid no longer than this need new ones.
+        # A lane whose rules expire at this time or before needs new ones.
         self.rules_due = self.now if crawl.needs_rules else -math.inf
-        # What one start counts among the turns at a host that crawls share.
+        # How much one start adds to a lane's turn at a shared host.
         self.turn = 1.0 / crawl.share
 
     @classmethod
@@ -94,8 +99,9 @@ class Ledger:
         return None if row is None else cls(db, CrawlRow(*row), at=at)
 
     def note_presence(self, *, seconds: float) -> bool:
-        """A worker is there: it asks for leases or renews them. Leases of so many seconds that ended while nobody could
-        reach the frontier last once more: their workers renew them. Gives whether the time was noted."""
+        """Note that a worker asks for leases, or renews them; gives whether the time was written. `seconds`: how long
+        leases last: leases that ended while no worker could reach the frontier get that time once more, for their
+        workers to renew them."""
         crawl, last = self.crawl, self.crawl.clock_last
         if was_away(self.now, last=last, expected=self.expected, seconds=seconds):
             ends = self.now + seconds
@@ -109,14 +115,14 @@ class Ledger:
 
     def read_lanes(self, ids: Iterable[int]) -> None:
         """Read these lanes with one statement."""
-        select = f"SELECT {LANE_COLUMNS} FROM lane WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608 -- constant
+        select = f"SELECT {LANE_COLUMNS} FROM lane WHERE id IN (SELECT value FROM json_each(?))"
         for row in self.db.execute(select, (msgspec.json.encode(list(ids)).decode(),)):
             self.adopt(row)
 
     def lane_by_id(self, lane_id: int) -> LaneRow:
         lane = self._lanes.get(lane_id)
         if lane is None:
-            row = self.db.execute(f"SELECT {LANE_COLUMNS} FROM lane WHERE id = ?", (lane_id,)).fetchone()  # noqa: S608 -- constant
+            row = self.db.execute(f"SELECT {LANE_COLUMNS} FROM lane WHERE id = ?", (lane_id,)).fetchone()
             lane = self.adopt(row)
         return lane
 
@@ -126,7 +132,7 @@ class Ledger:
         if lane_id is not None:
             return self._lanes[lane_id]
         crawl = self.crawl
-        select = f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant
+        select = f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND name = ?"
         row = self.db.execute(select, (crawl.id, name)).fetchone()
         if row is None:
             pool = self.exits.pool_exits(name).pool if VIA in name else None
@@ -135,8 +141,8 @@ class Ledger:
         return self.adopt(row)
 
     def _new_lane(self, name: str, base_interval: float, cap: int) -> tuple[Any, ...]:
-        """The row of a lane that comes into being. It looks at others if there are any, or something is kept of its
-        host; a crawl that searches begins with the interval that was learnt, unless that is faster than it may get."""
+        """Insert a lane; gives its row. It is SHARED if other crawls have lanes for the host, or the host's state is
+        kept. In a crawl that searches paces, it begins with the interval learnt for the host, within `fastest`."""
         crawl = self.crawl
         is_apart = bool(crawl.apart) or STAGE in name
         sharing, interval = first_sharing(name, is_apart=is_apart), base_interval
@@ -151,7 +157,7 @@ class Ledger:
         return (self.db.execute(_NEW_LANE, (crawl.id, *columns)).lastrowid, *columns)
 
     def _learnt(self, name: str) -> float | None:
-        """The interval that a search has learnt of this host most lately, if it still counts."""
+        """The interval that the latest search has learnt for this host, if it is still valid."""
         own_shift = self.crawl.clock_shift
         rows = self.db.execute(_LEARNT, (name, name, self.wall)).fetchall()
         found = [(in_time_of(until, shift=shift, own_shift=own_shift), interval) for until, interval, shift in rows]
@@ -159,7 +165,7 @@ class Ledger:
         return interval if until > self.now else None
 
     def adopt(self, row: tuple[Any, ...]) -> LaneRow:
-        """Use a lane's row in this transaction; a lane that was read before keeps its changes."""
+        """The lane with this row; one that this transaction has read before keeps its changes."""
         lane = self._lanes.get(row[0])
         if lane is None:
             lane = self._lanes[row[0]] = LaneRow(*row)
@@ -169,7 +175,7 @@ class Ledger:
         return lane
 
     def read_sharing(self, lane: LaneRow) -> None:
-        """Read what only lease calls read of every lane."""
+        """Read the columns that only lease calls read for every lane."""
         if lane.sharing == UNREAD:
             select = "SELECT sharing, turn, wish FROM lane WHERE id = ?"
             lane.sharing, lane.turn, lane.wish = self.db.execute(select, (lane.id,)).fetchone()
@@ -189,7 +195,7 @@ class Ledger:
 
     @property
     def was_passed_over(self) -> bool:
-        """Whether a lane lent nothing because its exits that are due are those of other workers."""
+        """Whether a lane leased nothing because all its due exits belong to other workers."""
         return any(exits.was_passed_over for exits in self._lane_exits.values())
 
     def update_lane(self, lane: LaneRow, update: LaneUpdate) -> None:
@@ -211,12 +217,13 @@ class Ledger:
             self.db.execute("INSERT OR REPLACE INTO lane_learnt (lane, interval, until) VALUES (?, ?, ?)", kept)
 
     def keep_rules(self, lane: LaneRow, rules: bytes, delay: float, why: str) -> None:
-        """The lane has these rules, which ask for an interval."""
+        """Store the lane's rules, with the interval `delay` that came with them and the reason for it."""
         insert = "INSERT OR REPLACE INTO lane_rules (lane, rules, delay, why) VALUES (?, ?, ?, ?)"
         self.db.execute(insert, (lane.id, rules, delay, why))
 
     def _share(self, lane: LaneRow) -> None:
-        """The lane matters more to those of other crawls than before, or they to it."""
+        """The lane has become slower or rests: an ALONE lane becomes SHARED, and so does an ALONE lane of another
+        crawl beside a SHARED one."""
         self.read_sharing(lane)
         if lane.sharing == ALONE:
             self.change_sharing(lane, SHARED)
@@ -224,7 +231,7 @@ class Ledger:
             self.db.execute(NOT_ALONE, (lane.name, lane.id))
 
     def change_sharing(self, lane: LaneRow, sharing: int) -> None:
-        """The lane stands to those of other crawls like this from now on."""
+        """Write how the lane stands to the lanes of other crawls."""
         lane.sharing = sharing
         self.db.execute("UPDATE lane SET sharing = ? WHERE id = ?", (sharing, lane.id))
 
@@ -236,12 +243,12 @@ class Ledger:
             self.db.execute("DELETE FROM lane_why WHERE lane = ? AND kind = ?", (lane.id, kind))
 
     def count(self, state: int, amount: int) -> None:
-        """Change the counter of a state."""
-        name = COUNTS[state]
+        """Change the crawl's counter of tasks in this state."""
+        name = STATE_NAMES[state]
         setattr(self.crawl, name, getattr(self.crawl, name) + amount)
 
     def wait(self, lane: LaneRow, *, kind: int = HTTP_NUMBER, delay: float = 0.0) -> tuple[int, float]:
-        """A task of this lane begins to wait; gives its state and due time."""
+        """Count a task of this lane that begins to wait; gives its state and due time."""
         state = QUEUED if delay <= 0 else DELAYED
         if self.crawl.state == CrawlState.CANCELLED:
             state = CANCELLED
@@ -257,23 +264,23 @@ class Ledger:
             self.tally(WAITING, kinds.names[kind - 1])
         if is_queued and not lane.waiting and not kinds.waiting(lane.id):
             lane.queue_up(now=self.now)
-        # Also for a task that is not queued: resuming a cancelled crawl counts the queues that have a row.
+        # Also with 0: resuming a cancelled crawl counts only the queues that have a row.
         self.change_waiting(lane, kind, int(is_queued))
 
     def change_waiting(self, lane: LaneRow, kind: int, amount: int) -> None:
-        """So many tasks more are in the queue of this kind."""
+        """Add to the number of queued tasks of this kind."""
         if self.kinds is None or kind == HTTP_NUMBER:
             lane.waiting += amount
         else:
             self.kinds.change(lane.id, kind, amount)
 
     def stop_waiting(self, lane: LaneRow, kind: int) -> None:
-        """A task of the lane is no longer queued."""
+        """Count a task of the lane that is no longer queued."""
         self.change_waiting(lane, kind, -1)
         self.forget_waiting(kind)
 
     def forget_waiting(self, kind: int) -> None:
-        """A task waits no more, or is about to wait anew: it was delayed."""
+        """Uncount a waiting task of another kind than http: it ends its wait, or is counted again right after."""
         if self.kinds is not None and kind != HTTP_NUMBER:
             self.tally(WAITING, self.kinds.names[kind - 1], -1)
 
@@ -282,7 +289,7 @@ class Ledger:
         return kind == HTTP or self.kinds is None or self.kinds.has_room_for(kind)
 
     def add_kind(self, kind: str) -> int:
-        """The number of a kind for which there is room; the crawl has tasks of it from now on."""
+        """The number of a kind, which the crawl has from now on. Check `has_room_for` first."""
         if kind == HTTP:
             return HTTP_NUMBER
         if self.kinds is None:
@@ -298,7 +305,7 @@ class Ledger:
             self.tally("note", name, amount)
 
     def noted(self, name: str) -> int:
-        """The sum of a note, as it is stored."""
+        """The stored sum of a note."""
         select = "SELECT value FROM counter WHERE crawl = ? AND kind = 'note' AND name = ?"
         row = self.db.execute(select, (self.crawl.id, name)).fetchone()
         return 0 if row is None else int(row[0])
@@ -307,7 +314,7 @@ class Ledger:
         self._samples.append((reason, url))
 
     def reject(self, counts: Mapping[str, int], samples: Iterable[tuple[str, str]]) -> None:
-        """Count the links that never became tasks, and keep a few of their URLs."""
+        """Count links that did not become tasks, and keep a few of their URLs."""
         for reason, count in counts.items():
             if reason == DUPLICATE:
                 self.crawl.duplicates += count
@@ -322,7 +329,7 @@ class Ledger:
 
     @property
     def is_fed(self) -> bool:
-        """Whether a feeder's time is not over. A crawl that was opened to be fed waits for its first feeder."""
+        """Whether any feeder has not expired. A crawl that was opened to be fed waits for its first feeder."""
         if not self.crawl.feeding:
             return False
         select = "SELECT coalesce(max(until) > ?, 1) FROM feeder WHERE crawl = ?"
@@ -330,32 +337,32 @@ class Ledger:
 
     @property
     def is_kept_open(self) -> bool:
-        """Whether somebody keeps the crawl open for what comes from outside."""
+        """Whether a STAYER keeps the crawl open for tasks from outside."""
         select = "SELECT count(*) FROM feeder WHERE crawl = ? AND until > ? AND substr(name, 1, ?) = ?"
         stayers = (self.crawl.id, self.now, len(STAYER), STAYER)
         return bool(self.crawl.feeding) and bool(self.db.execute(select, stayers).fetchone()[0])
 
     @property
     def feeders_lost(self) -> int:
-        """How many feeders are gone without having fed everything."""
+        """How many feeders expired before they had fed everything."""
         select = "SELECT count(*) FROM feeder WHERE crawl = ? AND until <= ? AND substr(name, 1, ?) <> ?"
         return int(self.db.execute(select, (self.crawl.id, self.now, len(STAYER), STAYER)).fetchone()[0])
 
     def check_keys(self) -> None:
         """Refuse a change that needs the keys, if they were dropped."""
-        if self.crawl.keys:
+        if self.crawl.keys != "known":
             raise keys_dropped(self.crawl.name)
 
     def revive(self) -> None:
-        """A task or a source came into the crawl: a finished one runs again."""
+        """A task or a feeder has come: a finished crawl runs again."""
         if self.crawl.state == CrawlState.FINISHED:
             self.crawl.state = CrawlState.RUNNING
             self.crawl.finished = None
             self.begin_to_run()
 
     def begin_to_run(self) -> None:
-        """The crawl runs from now on: the time before was none of its own. Where leases are out, that is left as it is:
-        they are spared by the latest time."""
+        """The crawl runs from now on: `ran` must not count the time before. If tasks are leased, the latest time stays:
+        `note_presence` needs it to renew their leases."""
         if not self.crawl.leased:
             self.crawl.clock_last = self.now
 
@@ -388,8 +395,8 @@ class Ledger:
             self._flush_samples()
 
     def write_lanes(self, lanes: Iterable[LaneRow]) -> None:
-        """Write these lanes as they are now. How they stand to others is written when it changes, and what is of lease
-        calls alone by these."""
+        """Write these lanes, except `sharing`, which is written when it changes, and `turn` and `wish`, which the lease
+        call writes."""
         rows = [
             (
                 lane.id, lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval,

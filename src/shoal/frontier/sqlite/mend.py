@@ -1,7 +1,7 @@
-"""Records of the SQLite frontier that cannot be read: set aside, and replaced where the rest tells what they were.
+"""Sets aside records of the SQLite frontier that cannot be read, and restores what other records tell.
 
-Nothing looks for them while all goes well. A verb that fails on what it read has all crawls of the file gone through
-here, in one transaction, and is run again. A task that cannot be read becomes a dead letter, `bad record`."""
+Runs only after a method has failed on a record: all crawls of the file are checked in one transaction, and the method
+runs again. A task that cannot be read becomes a dead letter, `bad record`."""
 
 from __future__ import annotations
 
@@ -21,19 +21,27 @@ from shoal.frontier.sqlite import pools
 from shoal.frontier.sqlite.lease import DECODER
 from shoal.frontier.sqlite.ledger import WAITING
 from shoal.frontier.sqlite.put import SEQUENCES, ids_of
-from shoal.frontier.sqlite.rows import CANCELLED, COUNTS, DEAD, HTTP_NUMBER, LEASED, QUEUED, REFRESH_ALL
+from shoal.frontier.sqlite.rows import (
+    CANCELLED,
+    DEAD,
+    DELAYED,
+    HTTP_NUMBER,
+    LEASED,
+    QUEUED,
+    REFRESH_ALL,
+    STATE_NAMES,
+)
 from shoal.model import DIRECT, HTTP, STAGE, Crawl, CrawlState, Pool, Task
 
-# What working with a damaged record raises.
+# The errors that a damaged record causes.
 UNREADABLE: Final = (ValueError, IndexError, KeyError, TypeError, OverflowError, msgspec.MsgspecError)
 UNKNOWN_URL: Final = "(unknown URL)"
 LONGEST_SHOWN = 500  # bytes of a bad record that its dead letter shows
 
 _CRAWL_NUMBERS = (
     "feeding", "interval", "cap", "needs_rules", "max_pages", "max_per_lane", "max_per_shape", "max_cost", "cost",
-    "dedup_ttl", "generation", "turned", "epoch", "last_seq", "last_token", "queued", "delayed", "leased", "done",
-    "dead", "cancelled", "duplicates", "stale", "retried", "lost", "clock_last", "clock_shift",
-    "ran",
+    "dedup_ttl", "generation", "generation_began", "epoch", "last_seq", "last_token", "queued", "delayed", "leased",
+    "done", "dead", "cancelled", "duplicates", "stale", "retried", "lost", "clock_last", "clock_shift", "ran",
 )  # fmt: skip
 _LANE_NUMBERS = (
     "next_start", "last_start", "blocked_until", "interval", "base_interval", "cap", "in_flight", "waiting", "known",
@@ -45,13 +53,13 @@ _TASK_NUMBERS = (
 )  # fmt: skip
 _TASK_TEXTS = ("worker", "exit", "reason", "detail")
 _BURY = (
-    "UPDATE task SET crawl = ?, key = ?, lane = ?, ord = 0, state = 3, at = ?, max_attempts = ?, payload = ?,"
+    f"UPDATE task SET crawl = ?, key = ?, lane = ?, ord = 0, state = {DEAD}, at = ?, max_attempts = ?, payload = ?,"
     " token = 0, attempts = ?, free_retries = 0, worker = '', exit = '', reason = ?, detail = ?, losses = 0,"
     " kind = ? WHERE id = ?"
 )
-# A lane that looks at others once too often does no harm.
+# SHARED is always safe: such a lane only reads other crawls once more than needed.
 _SHARE = (
-    f"UPDATE lane SET sharing = iif(instr(name, '{STAGE}') OR (SELECT apart FROM crawl WHERE crawl.id = lane.crawl),"  # noqa: S608 -- constants
+    f"UPDATE lane SET sharing = iif(instr(name, '{STAGE}') OR (SELECT apart FROM crawl WHERE crawl.id = lane.crawl),"
     f" {APART}, {SHARED}) WHERE id = ?"
 )
 _DROP_COUNTERS = (
@@ -60,7 +68,7 @@ _DROP_COUNTERS = (
 )
 _POOLS = msgspec.json.Decoder(tuple[Pool, ...])
 _OFFERS = msgspec.json.Decoder(dict[str, Offer])
-_ROLLS = msgspec.json.Decoder(dict[str, tuple[str, ...]])
+_NAMES = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 _URL = re.compile(rb"https?://[\x21-\x7e]+")
 _HEADS = {0xD9: 1, 0xDA: 2}  # the first byte of a packed text of more than 31 bytes, and the bytes of its length
 
@@ -68,13 +76,13 @@ _LOG = logging.getLogger("shoal.frontier")
 
 
 def mend(db: sqlite3.Connection, *, now: float) -> int:
-    """Go through all crawls; gives how many records were set aside or corrected. In a transaction of the caller."""
+    """Check all crawls, in the caller's transaction; gives how many records were set aside or corrected."""
     crawls = db.execute("SELECT id, name FROM crawl WHERE state <> 'deleting'").fetchall()
     return sum(_Mend(db, row_id, name, now=now).run() for row_id, name in crawls)
 
 
 class _Mend:
-    """One walk over a crawl."""
+    """One check of a crawl."""
 
     def __init__(self, db: sqlite3.Connection, crawl: int, name: str, *, now: float) -> None:
         self._db = db
@@ -98,20 +106,20 @@ class _Mend:
         return total + self._count_anew()
 
     def _read_crawl(self) -> None:
-        """Columns that are no numbers take the value that a new crawl has; those of tasks are counted anew."""
+        """Replace columns that should be numbers by those of a new crawl; counters of tasks are recounted later."""
         fresh = Crawl(id="", spider="")
         last_seq = (
             self._one("SELECT max(id) FROM task WHERE id BETWEEN ? AND ?", *ids_of(self._crawl)) or 0
         ) % SEQUENCES
-        defaults = {"interval": fresh.interval, "cap": fresh.cap, "turned": self._now, "last_seq": last_seq}
+        defaults = {"interval": fresh.interval, "cap": fresh.cap, "generation_began": self._now, "last_seq": last_seq}
         *kinds, state = self._db.execute(
-            f"SELECT {_types(_CRAWL_NUMBERS)}, state FROM crawl WHERE id = ?",  # noqa: S608 -- constant
+            f"SELECT {_types(_CRAWL_NUMBERS)}, state FROM crawl WHERE id = ?",
             (self._crawl,),
         ).fetchone()
         for column, kind in zip(_CRAWL_NUMBERS, kinds, strict=True):
             if kind not in ("integer", "real"):
                 self._aside["crawl"] += 1
-                self._db.execute(f"UPDATE crawl SET {column} = ? WHERE id = ?", (defaults.get(column, 0), self._crawl))  # noqa: S608 -- constant
+                self._db.execute(f"UPDATE crawl SET {column} = ? WHERE id = ?", (defaults.get(column, 0), self._crawl))
         if state not in set(CrawlState):
             self._aside["crawl"] += 1
             self._db.execute("UPDATE crawl SET state = ? WHERE id = ?", (str(CrawlState.RUNNING), self._crawl))
@@ -120,7 +128,7 @@ class _Mend:
             ("crawl_about", "crawl", "created", 0.0),
         ):
             changed = self._db.execute(
-                f"UPDATE {table} SET {column} = ? WHERE {row} = ? AND typeof({column}) IN ('text', 'blob')",  # noqa: S608 -- constants
+                f"UPDATE {table} SET {column} = ? WHERE {row} = ? AND typeof({column}) IN ('text', 'blob')",
                 (value, self._crawl),
             )
             self._aside["crawl"] += changed.rowcount
@@ -133,36 +141,36 @@ class _Mend:
         self._aside["feeder"] += gone.rowcount
 
     def _read_pools(self) -> None:
-        """Pools that cannot be read are none, until the crawl is opened again with those that it has."""
-        select = "SELECT pools, rolls, offers FROM crawl_about WHERE crawl = ?"
+        """Drop pools that cannot be read, until the crawl is opened with its pools again."""
+        select = "SELECT pools, exit_names, offers FROM crawl_about WHERE crawl = ?"
         row = self._db.execute(select, (self._crawl,)).fetchone()
-        readers = (_POOLS.decode, _ROLLS.decode, _OFFERS.decode)
+        readers = (_POOLS.decode, _NAMES.decode, _OFFERS.decode)
         if row is None or all(
             _reads(read, value) for read, value in zip(readers, (row[0], row[1], row[2] or b"{}"), strict=True)
         ):
             return
         self._aside["pools"] += 1
         pools = _POOLS.decode(row[0]) if _reads(_POOLS.decode, row[0]) else ()
-        rolls = {pool.name: pool.exits for pool in pools}
+        exit_names = {pool.name: pool.exits for pool in pools}
         self._db.execute(
-            "UPDATE crawl_about SET pools = ?, rolls = ?, offers = x'' WHERE crawl = ?",
-            (msgspec.json.encode(pools), msgspec.json.encode(rolls), self._crawl),
+            "UPDATE crawl_about SET pools = ?, exit_names = ?, offers = x'' WHERE crawl = ?",
+            (msgspec.json.encode(pools), msgspec.json.encode(exit_names), self._crawl),
         )
-        # The indexes of exits may be others now.
+        # Exits may have other indexes now.
         self._begin_rosters("SELECT id FROM lane WHERE crawl = ? AND exits <> x''", self._crawl)
 
     def _read_lanes(self) -> None:
-        """A lane whose row is bad gets the pace of its crawl, and what its tasks tell."""
+        """Give a lane with a damaged row the pace of its crawl; its counters are recounted later."""
         interval, cap = self._db.execute("SELECT interval, cap FROM crawl WHERE id = ?", (self._crawl,)).fetchone()
         defaults = {"next_start": self._now, "interval": interval, "base_interval": interval, "cap": cap}
         columns = ", ".join(f"{column} = ?" for column in _LANE_NUMBERS)
         values = [defaults.get(column, 0) for column in _LANE_NUMBERS]
         for (row_id,) in self._db.execute(
-            f"SELECT id FROM lane WHERE crawl = ? AND ({_odd(_LANE_NUMBERS)} OR typeof(name) <> 'text')",  # noqa: S608 -- constant
+            f"SELECT id FROM lane WHERE crawl = ? AND ({_odd(_LANE_NUMBERS)} OR typeof(name) <> 'text')",
             (self._crawl,),
         ).fetchall():
             self._aside["lane"] += 1
-            self._db.execute(f"UPDATE lane SET {columns} WHERE id = ?", (*values, row_id))  # noqa: S608 -- constant
+            self._db.execute(f"UPDATE lane SET {columns} WHERE id = ?", (*values, row_id))
             self._db.execute(_SHARE, (row_id,))
             self._db.execute(
                 "UPDATE lane SET name = 'unknown-' || id WHERE id = ? AND typeof(name) <> 'text'", (row_id,)
@@ -175,21 +183,21 @@ class _Mend:
                 self._begin_rosters("SELECT ?", row_id)
 
     def _begin_rosters(self, lanes: str, given: int) -> None:
-        """These lanes begin with their exits anew: leases that are out end as if they had gone out directly."""
+        """Reset the exits of these lanes; their current leases end as if they used no exit."""
         which = f"lane IN ({lanes})"
-        self._db.execute(f"UPDATE task SET exit = ? WHERE state = {LEASED} AND {which}", (DIRECT, given))  # noqa: S608 -- constants
-        self._db.execute(f"DELETE FROM lane_rest WHERE {which}", (given,))  # noqa: S608 -- constant
-        self._db.execute(f"DELETE FROM lane_exit WHERE {which}", (given,))  # noqa: S608 -- constant
+        self._db.execute(f"UPDATE task SET exit = ? WHERE state = {LEASED} AND {which}", (DIRECT, given))
+        self._db.execute(f"DELETE FROM lane_rest WHERE {which}", (given,))
+        self._db.execute(f"DELETE FROM lane_exit WHERE {which}", (given,))
         self._db.execute("UPDATE exit SET holder = 0, trial = 0 WHERE crawl = ?", (self._crawl,))
-        self._db.execute(f"UPDATE lane SET exits = x'', exits_next = 0 WHERE id IN ({lanes})", (given,))  # noqa: S608 -- constant
+        self._db.execute(f"UPDATE lane SET exits = x'', exits_next = 0 WHERE id IN ({lanes})", (given,))
 
     def _read_tasks(self) -> None:
-        """Tasks that cannot be read become dead letters; those of a missing lane get one."""
+        """Turn tasks that cannot be read into dead letters; create missing lanes of tasks."""
         lanes = dict(self._db.execute("SELECT id, name FROM lane WHERE crawl = ?", (self._crawl,)).fetchall())
         odd = f"{_odd(_TASK_NUMBERS)} OR state NOT BETWEEN {QUEUED} AND {CANCELLED} OR {_odd(_TASK_TEXTS, 'text')}"
-        # Not fetched at once: there may be millions. The bad ones are changed after the walk.
+        # Not fetched at once: there may be millions. Changes follow after the loop.
         rows = self._db.execute(
-            f"SELECT id, key, lane, payload, kind, {odd} FROM task WHERE id BETWEEN ? AND ?",  # noqa: S608 -- constants
+            f"SELECT id, key, lane, payload, kind, {odd} FROM task WHERE id BETWEEN ? AND ?",
             ids_of(self._crawl),
         )
         bad, homeless, moved = [], [], []
@@ -224,7 +232,7 @@ class _Mend:
             key = task.key if task is not None else row_id
         lane = self._lane(task.lane if task is not None else "unknown") if lane is None else lane
         name = lanes.get(lane, "unknown")
-        # One that nobody can fetch allows no attempt: it is not queued again.
+        # Without a URL, no attempt is allowed: the letter cannot be queued again.
         letter = task or Task(url=url or UNKNOWN_URL, key=key, lane=name, max_attempts=4 if url else 0)
         letter = msgspec.structs.replace(letter, key=key, lane=name)
         state, reason, attempts = self._db.execute(
@@ -245,7 +253,7 @@ class _Mend:
         )  # fmt: skip
 
     def _lane(self, name: str) -> int:
-        """The lane of this name, which is made if it is missing."""
+        """The lane of this name; creates it if it is missing."""
         self._db.execute(
             "INSERT OR IGNORE INTO lane (crawl, name, next_start, last_start, blocked_until, interval, base_interval,"
             " cap, in_flight, waiting, known, opener, rules_until, rules_version, exits, exits_next)"
@@ -257,21 +265,22 @@ class _Mend:
         return lane
 
     def _count_anew(self) -> int:
-        """Counters of tasks as the tasks are; gives how many rows were wrong."""
+        """Recount the tasks of the crawl and of its lanes; gives how many rows were wrong."""
         states = dict(
             self._db.execute(
                 "SELECT state, count(*) FROM task WHERE id BETWEEN ? AND ? GROUP BY state", ids_of(self._crawl)
             ).fetchall()
         )
-        counts = [states.get(state, 0) for state in range(len(COUNTS))]
-        assignments = ", ".join(f"{name} = ?" for name in COUNTS)
-        differs = " OR ".join(f"{name} <> ?" for name in COUNTS)
+        counts = [states.get(state, 0) for state in range(len(STATE_NAMES))]
+        assignments = ", ".join(f"{name} = ?" for name in STATE_NAMES)
+        differs = " OR ".join(f"{name} <> ?" for name in STATE_NAMES)
         wrong = self._db.execute(
-            f"UPDATE crawl SET {assignments} WHERE id = ? AND ({differs})",  # noqa: S608 -- constants
+            f"UPDATE crawl SET {assignments} WHERE id = ? AND ({differs})",
             (*counts, self._crawl, *counts),
         ).rowcount
-        if self._aside["crawl"] and not self._one("SELECT dedup_ttl OR keys FROM crawl WHERE id = ?", self._crawl):
-            # A key whose task has no row any more is done, unless it never had one.
+        keeps_keys = "SELECT dedup_ttl = 0 AND keys = 'known' FROM crawl WHERE id = ?"
+        if self._aside["crawl"] and self._one(keeps_keys, self._crawl):
+            # A known key without a task is done, unless it was marked as known without one.
             keys = self._one("SELECT count(*) FROM seen WHERE crawl = ?", self._crawl)
             without = "SELECT value FROM counter WHERE crawl = ? AND kind = 'note' AND name = ?"
             done = keys - sum(counts) - int(self._one(without, self._crawl, KNOWN_KEYS) or 0)
@@ -281,18 +290,18 @@ class _Mend:
         return wrong
 
     def _count_kinds_anew(self) -> None:
-        """The queues of other kinds than http, as the tasks are."""
+        """Recount the queues of other kinds than http."""
         self._db.execute("DELETE FROM lane_kind WHERE crawl = ?", (self._crawl,))
         self._db.execute("DELETE FROM counter WHERE crawl = ? AND kind = ?", (self._crawl, WAITING))
         self._db.execute(
             "INSERT INTO lane_kind (lane, kind, crawl, waiting) SELECT lane, kind, crawl, count(*) FROM task"
-            " WHERE id BETWEEN ? AND ? AND state = 0 AND kind > 0 GROUP BY lane, kind",
+            f" WHERE id BETWEEN ? AND ? AND state = {QUEUED} AND kind > 0 GROUP BY lane, kind",
             ids_of(self._crawl),
         )
         self._db.execute(REFRESH_ALL, (self._crawl,))
         counts = self._db.execute(
-            "SELECT kind, count(*) FROM task WHERE id BETWEEN ? AND ? AND state IN (0, 1, 4) AND kind > 0"
-            " GROUP BY kind",
+            "SELECT kind, count(*) FROM task WHERE id BETWEEN ? AND ?"
+            f" AND state IN ({QUEUED}, {DELAYED}, {CANCELLED}) AND kind > 0 GROUP BY kind",
             ids_of(self._crawl),
         ).fetchall()
         for number, count in counts:
@@ -312,13 +321,13 @@ class _Mend:
 
 
 _LANES_ANEW = (
-    "UPDATE lane SET waiting = told.waiting, in_flight = told.in_flight, opener = told.opener FROM ("
-    "SELECT lane.id, count(*) FILTER (WHERE task.state = 0 AND task.kind = 0) AS waiting,"
-    " count(*) FILTER (WHERE task.state = 2 AND task.token > 0) AS in_flight,"
-    " coalesce(max(lane.opener) FILTER (WHERE task.state = 2 AND abs(task.token) = lane.opener), 0) AS opener"
-    " FROM lane LEFT JOIN task ON task.lane = lane.id AND task.state IN (0, 2) WHERE lane.crawl = ? GROUP BY lane.id"
-    ") AS told WHERE told.id = lane.id"
-    " AND (lane.waiting <> told.waiting OR lane.in_flight <> told.in_flight OR lane.opener <> told.opener)"
+    "UPDATE lane SET waiting = counted.waiting, in_flight = counted.in_flight, opener = counted.opener FROM ("
+    f"SELECT lane.id, count(*) FILTER (WHERE task.state = {QUEUED} AND task.kind = 0) AS waiting,"
+    f" count(*) FILTER (WHERE task.state = {LEASED} AND task.token > 0) AS in_flight,"
+    f" coalesce(max(lane.opener) FILTER (WHERE task.state = {LEASED} AND abs(task.token) = lane.opener), 0) AS opener"
+    f" FROM lane LEFT JOIN task ON task.lane = lane.id AND task.state IN ({QUEUED}, {LEASED})"
+    " WHERE lane.crawl = ? GROUP BY lane.id) AS counted WHERE counted.id = lane.id"
+    " AND (lane.waiting <> counted.waiting OR lane.in_flight <> counted.in_flight OR lane.opener <> counted.opener)"
 )
 
 
@@ -348,7 +357,7 @@ def _task(payload: Any) -> Task | None:
 
 
 def _url_in(payload: Any) -> str:
-    """The URL that a packed task begins with, as far as it can be told; empty: it cannot."""
+    """The URL at the beginning of a packed task; empty: not found."""
     raw = payload if isinstance(payload, bytes) else str(payload).encode("utf-8", "replace")
     found = _URL.search(raw)
     if found is None:

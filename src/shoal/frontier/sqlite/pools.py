@@ -1,9 +1,7 @@
-"""The pools of a crawl in SQLite: their exits by index, changes to a pool, exits as people see them.
+"""The pools of a crawl, and the roster in which a lane stores the state of its pool's exits.
 
-What a lane stores about its pool's exits: which one is next, how each is marked, what is in flight through it.
-
-An exit is known by its index in the list of all exits that the pool ever had. The healthy ones form a ring and are used
-in turn. Quarantined, held and parked exits are out of the ring until a time, which is in `lane_rest`: they rest.
+An exit is known by its index in the list of all exits that the pool ever had. Healthy exits form a ring and are used in
+turn. Quarantined, held and parked exits rest: they leave the ring until a time stored in `lane_rest`.
 """
 
 from __future__ import annotations
@@ -33,9 +31,9 @@ from shoal.model import VIA, ExitStatus, Pool
 class Roster(msgspec.Struct, array_like=True):
     """The exits of one lane.
 
-    `next_index` is where the ring goes on. `marks` ends with the last exit that is not healthy. An exit that is not in
-    `flights` has nothing in flight, one that is not in `next_starts` is due. `first_rest` is when the first rest ends.
-    `kept_index` is the exit that the lane keeps if its pool is sticky."""
+    `next_index`: where the ring continues. `marks`: one byte per exit, up to the last one that is not healthy.
+    `flights`: requests in flight, of exits that have any. `next_starts`: of exits that are not due. `first_rest`: when
+    the first rest ends. `kept_index`: the exit that the lane keeps if its pool is sticky."""
 
     next_index: int = 0
     marks: bytes = b""
@@ -55,7 +53,7 @@ class Roster(msgspec.Struct, array_like=True):
         self.marks = bytes(marks.rstrip(b"\0"))
 
     def without(self, away: bytes) -> Roster:
-        """As a worker sees it that lacks the exits with a mark in `away`: to choose from, not to change."""
+        """A copy for choosing only, in which the exits with a mark in `away` have that mark."""
         if not away:
             return self
         size = max(len(away), len(self.marks))
@@ -67,14 +65,14 @@ class Roster(msgspec.Struct, array_like=True):
         return self.flights.get(index, 0) < cap and self.mark_of(index) == HEALTHY
 
     def has_healthy(self, size: int) -> bool:
-        """Whether any exit is healthy; one that another lane holds is. `size` is the length of the pool's list."""
+        """Whether any exit is healthy, also one that another lane holds. `size`: the length of the pool's list."""
         return len(self.marks) < size or HEALTHY in self.marks or HELD in self.marks
 
     def due_in_ring(self, size: int, cap: int, *, now: float) -> int | None:
         """The next exit in the ring that may be used now."""
         first = self.next_index
         if not self.marks and not self.next_starts and first < size and self.flights.get(first, 0) < cap:
-            return first  # as nearly always
+            return first  # nearly always
         index = self._due(first, size, cap, now=now)
         return self._due(0, min(first, size), cap, now=now) if index is None else index
 
@@ -95,7 +93,7 @@ class Roster(msgspec.Struct, array_like=True):
         return first if first < end else None
 
     def due_later(self, cap: int, *, now: float) -> list[tuple[float, int]]:
-        """The healthy exits that are free but not due yet, each after its next start."""
+        """The healthy exits below their cap that are not due yet, as (next start, index)."""
         return [(at, index) for index, at in self.next_starts.items() if at > now and self.is_free(index, cap)]
 
     def next_free(self, size: int, cap: int, *, now: float) -> float:
@@ -110,7 +108,7 @@ class Roster(msgspec.Struct, array_like=True):
         return min([self.first_rest, *(at for at, _ in later)])
 
     def start(self, index: int, *, next_start: float, now: float) -> None:
-        """A request goes out through the exit."""
+        """Count a request that starts through the exit."""
         self.flights[index] = self.flights.get(index, 0) + 1
         if next_start > now:
             self.next_starts[index] = next_start
@@ -118,7 +116,7 @@ class Roster(msgspec.Struct, array_like=True):
             self.next_starts.pop(index, None)
 
     def end(self, index: int) -> None:
-        """A request through the exit is over."""
+        """Count a request through the exit that has ended."""
         left = self.flights[index] - 1
         if left:
             self.flights[index] = left
@@ -139,15 +137,15 @@ decode = msgspec.msgpack.Decoder(Roster).decode
 _POOLS = msgspec.json.Decoder(tuple[Pool, ...])
 _NAMES = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 _OFFERS = msgspec.json.Decoder(dict[str, Offer])
-_READ = "SELECT pools, rolls, offers FROM crawl_about WHERE crawl = ?"
-_REST = "INSERT INTO lane_rest (lane, place, due) VALUES (?, ?, ?)"
+_READ = "SELECT pools, exit_names, offers FROM crawl_about WHERE crawl = ?"
+_REST = "INSERT INTO lane_rest (lane, exit_index, due) VALUES (?, ?, ?)"
 
 
 class PoolExits(msgspec.Struct, frozen=True):
-    """Every exit that a pool ever had, removed ones too: a name keeps its index for ever.
+    """Every exit that a pool ever had, also removed ones: a name keeps its index for ever.
 
-    `marks` are those of a lane that begins to use the pool. `pool` is None when the crawl has no such pool now.
-    `offered` are the exits that only the workers that offer them use."""
+    `marks`: for a lane that begins to use the pool. `pool`: None if the crawl has no such pool now. `offered`: the
+    exits that only the workers that offer them may use."""
 
     names: tuple[str, ...] = ()
     indexes: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -191,8 +189,8 @@ def encode_names(pools: Iterable[Pool], before: Mapping[str, PoolExits]) -> byte
 
 
 def take_over(db: sqlite3.Connection, crawl: int, pools: tuple[Pool, ...], *, now: float) -> tuple[Pool, ...]:
-    """Change the crawl's pools: exits that stay keep their state, and every lane marks its exits again. Those that are
-    offered stay. Gives the pools before the change."""
+    """Change the crawl's pools; gives the pools before. Exits that stay keep their state, offered ones stay, and every
+    lane marks its exits again."""
     before = read_pools(db, crawl)
     offers = db.execute(_READ, (crawl,)).fetchone()[2]
     _change(db, crawl, pools, _OFFERS.decode(offers) if offers else {}, before, now=now)
@@ -221,7 +219,7 @@ def _change(
     now: float,
 ) -> None:
     db.execute(
-        "UPDATE crawl_about SET pools = ?, rolls = ?, offers = ? WHERE crawl = ?",
+        "UPDATE crawl_about SET pools = ?, exit_names = ?, offers = ? WHERE crawl = ?",
         (
             msgspec.json.encode(pools), encode_names(with_offers(pools, offers), before),
             msgspec.json.encode(offers) if offers else b"", crawl,
@@ -237,7 +235,7 @@ def _change(
 
 def _mark_again(db: sqlite3.Connection, lane: int, exits: PoolExits, roster: Roster, *, now: float) -> None:
     """Mark the lane's exits for the pool as it is now. None of them may be used earlier than before."""
-    rested = dict(db.execute("DELETE FROM lane_rest WHERE lane = ? RETURNING place, due", (lane,)).fetchall())
+    rested = dict(db.execute("DELETE FROM lane_rest WHERE lane = ? RETURNING exit_index, due", (lane,)).fetchall())
     times, flights, next_starts = roster.next_starts | rested, roster.flights, roster.next_starts
     marks, rests = bytearray(exits.marks.ljust(len(exits.names), b"\0")), {}
     for index, due in rested.items():
@@ -248,7 +246,7 @@ def _mark_again(db: sqlite3.Connection, lane: int, exits: PoolExits, roster: Ros
             next_starts[index] = due
         else:
             marks[index], rests[index] = mark, due
-    rows = db.execute("SELECT place, rests_until FROM lane_exit WHERE lane = ? AND streak > 0", (lane,)).fetchall()
+    rows = db.execute("SELECT exit_index, rests_until FROM lane_exit WHERE lane = ? AND streak > 0", (lane,)).fetchall()
     for index, rests_until in rows:
         until = max(rests_until, times[index] if times.get(index, 0.0) > now else 0.0)
         if index in flights or (marks[index] == REMOVED and until > rests_until):
@@ -263,7 +261,7 @@ def _mark_again(db: sqlite3.Connection, lane: int, exits: PoolExits, roster: Ros
 
 
 def rest(db: sqlite3.Connection, lane: int, roster: Roster, index: int, mark: int, *, until: float) -> None:
-    """The exit, with this mark from now on, rests until that time."""
+    """Mark the exit; it rests until that time."""
     roster.mark(index, mark)
     roster.next_starts.pop(index, None)
     roster.first_rest = min(roster.first_rest, until)
@@ -271,10 +269,10 @@ def rest(db: sqlite3.Connection, lane: int, roster: Roster, index: int, mark: in
 
 
 def end_rest(db: sqlite3.Connection, lane: int, roster: Roster, index: int) -> float:
-    """The exit rests no more: a quarantined one is on probation, a held or parked one healthy. Gives the time until
-    which it was to rest."""
+    """End the exit's rest: a quarantined exit is then on probation, a held or parked one healthy. Gives the time until
+    which it should have rested."""
     roster.mark(index, ON_PROBATION if roster.mark_of(index) == QUARANTINED else HEALTHY)
-    delete = "DELETE FROM lane_rest WHERE lane = ? AND place = ? RETURNING due"
+    delete = "DELETE FROM lane_rest WHERE lane = ? AND exit_index = ? RETURNING due"
     ((until,),) = db.execute(delete, (lane, index)).fetchall()
     (first,) = db.execute("SELECT min(due) FROM lane_rest WHERE lane = ?", (lane,)).fetchone()
     roster.first_rest = math.inf if first is None else first
@@ -282,9 +280,9 @@ def end_rest(db: sqlite3.Connection, lane: int, roster: Roster, index: int) -> f
 
 
 def first_rested(db: sqlite3.Connection, lane: int, *, now: float, away: bytes) -> int | None:
-    """The exit whose rest ended first, of those that are not `away`; None: none has."""
+    """The exit whose rest ended first, without the exits marked in `away`; None: no rest has ended."""
     for (index,) in db.execute(
-        "SELECT place FROM lane_rest WHERE lane = ? AND due <= ? ORDER BY due, place", (lane, now)
+        "SELECT exit_index FROM lane_rest WHERE lane = ? AND due <= ? ORDER BY due, exit_index", (lane, now)
     ):
         if index >= len(away) or not away[index]:
             return int(index)
@@ -302,7 +300,7 @@ def _statuses(db: sqlite3.Connection, crawl: int, *, now: float) -> Iterator[Exi
     for lane, name, row in db.execute("SELECT id, name, exits FROM lane WHERE crawl = ? AND exits <> x''", (crawl,)):
         names = pools.get(name.partition(VIA)[2], NO_POOL).names
         in_flight = decode(row).flights
-        select = f"SELECT place, {', '.join(Ended._fields)} FROM lane_exit WHERE lane = ?"  # noqa: S608 -- constant
+        select = f"SELECT exit_index, {', '.join(Ended._fields)} FROM lane_exit WHERE lane = ?"
         ended = {index: Ended(*values) for index, *values in db.execute(select, (lane,))}
         for index in ended.keys() | in_flight.keys():
             yield status_of(

@@ -1,13 +1,10 @@
-"""Letting tasks in: dedup and budgets. Shared by put, settle and bury. Keys that are known without a task.
+"""Storing new tasks (put, bury and the found tasks of a settle): known keys, budgets, and keys that expire.
 
-Budgets are counted here, in the step that stores the task, and not at the fetch: workers that decide alone would go
-beyond them, and a trap would fill the frontier with tasks that nobody will do.
+Budgets are counted in the step that stores the task, not at the fetch: workers that decide alone would exceed them, and
+a crawler trap would fill the frontier with tasks that nobody will do.
 
-Keys that expire: the generations of keys whose tasks ended (see `shoal.frontier.rules.keys`).
-
-Keys of tasks that have not ended are in `seen` and never expire. Crawls without a `dedup_ttl` keep all keys there.
-
-The keys that an earlier crawl has done, page by page.
+Keys of tasks that have not ended are in `seen` and never expire; in a crawl with a `dedup_ttl`, keys of ended tasks are
+in `past`, by generation (see `rules/keys.py`).
 """
 
 from __future__ import annotations
@@ -30,14 +27,14 @@ from shoal.frontier.rules.tasks import (
     outcome_of,
 )
 from shoal.frontier.sqlite.ledger import Ledger
-from shoal.frontier.sqlite.rows import DEAD, HTTP_NUMBER, LaneRow
+from shoal.frontier.sqlite.rows import DEAD, DELAYED, HTTP_NUMBER, LaneRow
 from shoal.model import HTTP, PutReport, Task
 from shoal.sqlite_file import insert_rows
 
-MAX_REMOVED = 500  # expired keys that one call removes, so that it stays short; the next call goes on
+MAX_REMOVED = 500  # expired keys that one call removes, so that it stays short; the next call continues
 
 KNOWN_PAST = (
-    "SELECT value FROM json_each(?) CROSS JOIN past"  # noqa: S608 -- constants
+    "SELECT value FROM json_each(?) CROSS JOIN past"
     f" ON past.crawl = ? AND past.generation IN ({', '.join('?' * KEPT_GENERATIONS)}) AND past.key = value"
 )
 EXPIRED_PAST = "SELECT crawl, generation, key FROM past WHERE crawl = ? AND generation < ? LIMIT ?"
@@ -55,8 +52,8 @@ def expire_keys(ledger: Ledger) -> None:
 
 
 def change_ttl(ledger: Ledger, seconds: float) -> None:
-    """Change the `dedup_ttl` of a crawl that has one. A generation that is older than half the new one ends here, so
-    that none of its keys expires too early."""
+    """Change the `dedup_ttl` of a crawl that has one. A generation older than half the new value ends here, so that
+    none of its keys expires too early."""
     crawl = ledger.crawl
     if crawl.dedup_ttl and seconds and seconds != crawl.dedup_ttl:
         expire_keys(ledger)
@@ -68,7 +65,7 @@ def change_ttl(ledger: Ledger, seconds: float) -> None:
 
 
 def retire(ledger: Ledger, keys: Iterable[int]) -> None:
-    """The tasks with these keys have ended: the keys belong to the current generation. Call `expire_keys` first."""
+    """Move the keys of ended tasks to the current generation. Call `expire_keys` first."""
     crawl = ledger.crawl
     if not crawl.dedup_ttl:
         return
@@ -81,7 +78,7 @@ def retire(ledger: Ledger, keys: Iterable[int]) -> None:
 
 
 def known_ended(ledger: Ledger, keys: Iterable[int]) -> set[int]:
-    """The keys among these whose tasks ended and that have not expired."""
+    """The keys among these whose tasks have ended and that have not expired."""
     crawl = ledger.crawl
     if not crawl.dedup_ttl:
         return set()
@@ -92,7 +89,7 @@ def known_ended(ledger: Ledger, keys: Iterable[int]) -> set[int]:
 
 
 def forget_ended(ledger: Ledger, keys: Iterable[int]) -> None:
-    """Let these keys be put again."""
+    """Delete these keys from all generations: they may be put again."""
     crawl = ledger.crawl
     if crawl.dedup_ttl:
         known = range(oldest_known(crawl.generation), crawl.generation + 1)
@@ -108,12 +105,14 @@ def _generations_due(ledger: Ledger) -> int:
 
 
 def _begin_generations(ledger: Ledger, count: int, *, at: float) -> None:
-    """Workers learn by the epoch that they must forget the expired keys as well."""
+    """The new epoch makes workers forget the expired keys as well."""
     crawl = ledger.crawl
     crawl.generation += count
     crawl.generation_began = at
     crawl.epoch += 1
-    ledger.db.execute("UPDATE crawl SET generation = ?, turned = ? WHERE id = ?", (crawl.generation, at, crawl.id))
+    ledger.db.execute(
+        "UPDATE crawl SET generation = ?, generation_began = ? WHERE id = ?", (crawl.generation, at, crawl.id)
+    )
 
 
 def _remove_expired(ledger: Ledger) -> None:
@@ -123,8 +122,8 @@ def _remove_expired(ledger: Ledger) -> None:
         ledger.db.executemany("DELETE FROM past WHERE crawl = ? AND generation = ? AND key = ?", rows)
 
 
-SEQUENCES = 2**40  # task ids per crawl, and the distance of two priorities in a lane's order
-SORTED_FROM = 500_000  # known keys from which on sorted look-ups save more time than sorting takes
+SEQUENCES = 2**40  # task ids per crawl, and the distance between two priorities in a lane's order
+SORTED_FROM = 500_000  # known keys from which on sorted lookups save more time than sorting takes
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.json.Decoder(list[int])
@@ -132,12 +131,12 @@ _ADD_SEEN = "INSERT INTO seen (crawl, key)"
 _TASK = "INSERT INTO task (id, crawl, key, lane, ord, state, at, max_attempts, payload)"
 _TASK_OF_KIND = "INSERT INTO task (id, crawl, key, lane, ord, state, at, max_attempts, payload, kind)"
 _SHAPE = "INSERT INTO shape (lane, shape, known)"
-# Made by the first put that needs it: most crawls visit no page again, and should not pay for it.
-_BY_KEY = "CREATE INDEX IF NOT EXISTS task_visit ON task (crawl, key) WHERE state = 1 AND token <> 0"
-# A task that was lent before and has all its attempts waits for its next visit; one that is tried again has used some.
+# Created by the first put that needs it: most crawls visit no page again, and should not pay for the index.
+_BY_KEY = f"CREATE INDEX IF NOT EXISTS task_visit ON task (crawl, key) WHERE state = {DELAYED} AND token <> 0"
+# A delayed task that was leased before and has all its attempts waits for a visit; a task to retry has used some.
 _HASTEN = (
     "UPDATE task INDEXED BY task_visit SET at = ? WHERE crawl = ? AND key IN (SELECT value FROM json_each(?))"
-    " AND state = 1 AND token <> 0 AND attempts = 0 AND free_retries = 0 AND at > ?"
+    f" AND state = {DELAYED} AND token <> 0 AND attempts = 0 AND free_retries = 0 AND at > ?"
 )
 KNOWN = "SELECT json_group_array(value) FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
 
@@ -148,19 +147,19 @@ def ids_of(crawl: int) -> tuple[int, int]:
 
 
 def put(ledger: Ledger, tasks: list[Task]) -> PutReport:
-    """Let in each task whose key is new and that fits the budgets."""
+    """Store each task whose key is new and that fits the budgets."""
     ledger.check_keys()
     return put_found(ledger, tasks)[0]
 
 
 def put_found(ledger: Ledger, tasks: list[Task]) -> tuple[PutReport, list[int]]:
-    """As a put; gives the indexes of the tasks whose keys were known, too."""
+    """Like a put; also gives the indexes of the tasks whose keys were known."""
     intake = _Intake(ledger)
     return (_let_in(tasks, intake), intake.known) if tasks else (PutReport(), [])
 
 
 def bury(ledger: Ledger, letters: Sequence[tuple[Task, str]]) -> PutReport:
-    """Let them in as a put does, but as dead letters. Of letters with the same key, the first one counts."""
+    """Store tasks as a put does, but as dead letters. Of letters with the same key, the first one counts."""
     ledger.check_keys()
     reasons = {task.key: reason for task, reason in reversed(letters)}
     return _let_in([task for task, _ in letters], _Intake(ledger, reasons)) if letters else PutReport()
@@ -181,7 +180,7 @@ def know(ledger: Ledger, keys: Sequence[int]) -> int:
 
 def _known_among(ledger: Ledger, asked: list[int]) -> set[int]:
     if ledger.crawl.known >= SORTED_FROM:
-        # A walk through the tree from left to right finds its upper pages in the processor's cache.
+        # In key order, lookups find the upper pages of the tree in the processor's cache.
         asked.sort()
     (found,) = ledger.db.execute(KNOWN, (msgspec.json.encode(asked).decode(), ledger.crawl.id)).fetchone()
     known = set(_DECODER.decode(found))
@@ -199,7 +198,7 @@ def _let_in(tasks: list[Task], intake: _Intake) -> PutReport:
 
 
 class _Intake:
-    """The new rows of one call: collected, then written with few statements. Tasks with a reason are dead letters."""
+    """The new rows of one call: collected, then written with few statements. With `reasons`: dead letters."""
 
     def __init__(self, ledger: Ledger, reasons: Mapping[int, str] | None = None) -> None:
         crawl = ledger.crawl
@@ -215,7 +214,7 @@ class _Intake:
         self._room = crawl.max_pages - crawl.known if crawl.max_pages else None
 
     def merge(self, task: Task, index: int) -> None:
-        """The key is known: count it, and hasten its next visit if that is wanted."""
+        """Count a known key, and hasten its next visit if the task asks for it."""
         self.known.append(index)
         if task.hastens:
             self._hastened.append(task.key)
@@ -224,7 +223,7 @@ class _Intake:
             self.ledger.sample(MERGED, task.url)
 
     def accept(self, task: Task) -> bool:
-        """Make the rows of a task, unless a budget refuses it."""
+        """Collect the rows of a task, unless a budget refuses it."""
         if task.kind != HTTP and not self.ledger.has_room_for(task.kind):
             return self._refuse(task, TOO_MANY_KINDS)
         if self._room is not None and len(self._seen_rows) >= self._room:
@@ -317,18 +316,18 @@ _PAST = (
 )
 
 Position = tuple[int, float]
-START: Final[Position] = (-1, -1e30)  # before every key, also the lowest one
+START: Final[Position] = (-1, -1e30)  # before the lowest key
 
 
 def check_earlier(ledger: Ledger) -> None:
-    """Refuse a crawl whose keys are not there any more."""
-    if ledger.crawl.keys:
+    """Refuse a crawl whose keys were dropped."""
+    if ledger.crawl.keys != "known":
         raise no_keys_to_know(ledger.crawl.name, DROPPED)
 
 
 def note_undone(ledger: Ledger, after: int | None) -> int | None:
-    """Note in this connection the keys of some tasks that are not done, those behind a row; gives the last row, None:
-    there are no more. None to begin. Only reads the file."""
+    """Collect the keys of tasks that are not done in a temporary table of this connection: up to TASKS_PER_STEP rows
+    after the row `after`, or from the first. Gives the last row; None: there are no more."""
     first, last = ids_of(ledger.crawl.id)
     if after is None:
         ledger.db.execute(_BEGIN)
@@ -341,10 +340,10 @@ def note_undone(ledger: Ledger, after: int | None) -> int | None:
 
 
 def done_keys(ledger: Ledger, after: Position) -> tuple[list[int], Position | None]:
-    """Some keys of done tasks behind a position, and the next position; None: there are no more."""
+    """Up to KEYS_PER_STEP keys of done tasks after a position, and the next position; None: there are no more."""
     db, crawl = ledger.db, ledger.crawl
     if crawl.dedup_ttl:
-        # Those of tasks that ended are here, by generation; what is in `seen` is not done.
+        # Keys of ended tasks are in `past`; tasks whose keys are in `seen` are not done.
         first = max(after, (oldest_known(crawl.generation), START[1]))
         rows = db.execute(_PAST, (crawl.id, *first, KEYS_PER_STEP)).fetchall()
     else:

@@ -1,12 +1,7 @@
-"""The queues of a crawl's other kinds than http inside one transaction: how many tasks wait, and from when on.
+"""Rows of the SQLite frontier: read once per transaction, changed in Python, written back with few statements.
 
-The moment in which a verb of the SQLite frontier runs.
-
-Rows of the SQLite frontier that are read once per transaction, changed in Python and written back.
-
-The rows of a lease call, read and written with one statement for many of them.
-
-Each step of a statement releases the interpreter lock, and beside a busy event loop waits up to 5 ms to get it back.
+Few, because each step of a statement releases the interpreter lock, and beside a busy event loop waits up to 5 ms to
+get it back.
 """
 
 from __future__ import annotations
@@ -29,8 +24,8 @@ from shoal.sqlite_file import STATEMENT_ROWS, filled_size, update_rows
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """The time of day, what this process reckons of the times of its crawls, and whether the verb may write. Each crawl
-    has a time of its own: see `rules/crawl_time.py`. `mended`: bad records were set aside a moment ago."""
+    """When and how a method runs. `wall`: the time of day; `times`: what this process knows of the times of its crawls
+    (see `rules/crawl_time.py`); `mended`: unreadable records were set aside just before."""
 
     wall: float
     times: SteadyTimes
@@ -38,13 +33,13 @@ class Moment(msgspec.Struct, frozen=True):
     mended: bool = False
 
 
-# The states of a task, as its row has them.
+# The states of a task, as numbered in its row and in the indexes of `schema.sql`.
 QUEUED, DELAYED, LEASED, DEAD, CANCELLED = range(5)
-COUNTS = ("queued", "delayed", "leased", "dead", "cancelled")  # the counter of each state, in the order of the states
+STATE_NAMES = ("queued", "delayed", "leased", "dead", "cancelled")  # by state; also the names of the crawl's counters
 
 CRAWL_COLUMNS = (
     "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost, cost,"
-    " finished, dedup_ttl, generation, turned, epoch,"
+    " finished, dedup_ttl, generation, generation_began, epoch,"
     " last_seq, last_token, queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost,"
     " clock_last, clock_shift, kinds, ran, limits, keys, apart, share, fastest"
 )
@@ -52,10 +47,14 @@ LANE_COLUMNS = (
     "id, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight, waiting, known, opener,"
     " rules_until, rules_version, exits, exits_next"
 )
-LENDING_COLUMNS = f"{LANE_COLUMNS}, sharing, turn"  # of lanes that may lend: most verbs need less
+LENDING_COLUMNS = f"{LANE_COLUMNS}, sharing, turn"  # for lease calls; most methods need fewer
 READY_AT = (2, 15)  # the indexes of next_start and exits_next among these columns
 SHARING = 16  # the index of sharing
-UNREAD = -2  # how a lane stands to those of other crawls was not read
+UNREAD = -2  # the column `sharing` was not read
+# Conditions on lanes, and when a lane may start, as the index `lane_ready` has them.
+MAY_START = "in_flight < cap AND opener = 0"
+IS_READY = f"waiting > 0 AND {MAY_START}"
+STARTS_AT = "max(next_start, exits_next)"
 EXIT_COLUMNS = "strikes, struck_lane, parked_until, parkings, trial, holder, session, sessions"
 
 
@@ -96,7 +95,7 @@ class CrawlRow(msgspec.Struct):
     kinds: str
     ran: float
     limits: str
-    keys: int
+    keys: str
     apart: int
     share: float
     fastest: float
@@ -111,7 +110,7 @@ class CrawlRow(msgspec.Struct):
 
 
 class LaneRow(msgspec.Struct):
-    """A row of `lane`, and the changes it may go through."""
+    """A row of `lane`, and its changes."""
 
     id: int
     name: str
@@ -139,7 +138,7 @@ class LaneRow(msgspec.Struct):
 
     @property
     def wants_until(self) -> float:
-        """Until when it would take a start slot if it got one."""
+        """Until when the lane would take a start slot."""
         return self.wish + WANTS_SECONDS if self.wish > 0 else 0.0
 
     @property
@@ -148,12 +147,11 @@ class LaneRow(msgspec.Struct):
 
     @property
     def ready_at(self) -> float:
-        """When the lane may start, as far as its pace and its exits go."""
+        """When the lane may start, by its pace and its exits."""
         return max(self.next_start, self.exits_next)
 
     def start(self, at: float, *, now: float, interval: float | None = None) -> None:
-        """A request starts at this time; the next one may start an interval later: the lane's own, or the longest of
-        all crawls that is given."""
+        """A request starts at this time; the next one may start an `interval` later, by default the lane's own."""
         if interval is None:
             interval = self.interval
         self.last_start, self.next_start = take_slot(
@@ -161,7 +159,7 @@ class LaneRow(msgspec.Struct):
         )
 
     def reserved_start(self, missed: float, *, now: float) -> float:
-        """When a request may start that takes a slot beside those that were lent."""
+        """When a request may start that belongs to no new lease."""
         return reserved_start(
             next_start=self.next_start,
             last_start=self.last_start,
@@ -172,13 +170,13 @@ class LaneRow(msgspec.Struct):
         )
 
     def wait(self, *, now: float) -> None:
-        """One task more waits. A lane that was empty queues up behind the lanes that waited longer."""
+        """One more task waits. A lane that was empty queues up behind the lanes that have waited longer."""
         if self.waiting == 0:
             self.queue_up(now=now)
         self.waiting += 1
 
     def queue_up(self, *, now: float) -> None:
-        """Wait behind the lanes that waited longer."""
+        """Queue up behind the lanes that have waited longer."""
         self.next_start = max(self.next_start, now)
 
     def close_opening(self, *, now: float) -> None:
@@ -187,7 +185,7 @@ class LaneRow(msgspec.Struct):
         self.start(max(self.last_start, now), now=now)
 
     def bring_back(self, *, now: float) -> None:
-        """Start no later than is possible."""
+        """Correct a next start that is later than possible."""
         pace = bring_back(self.pace, in_flight=self.in_flight, now=now)
         self.last_start, self.next_start = pace.last_start, pace.next_start
 
@@ -203,7 +201,7 @@ class LaneRow(msgspec.Struct):
 
 
 class ExitRow(msgspec.Struct):
-    """A row of `exit`. Its first columns are the parking."""
+    """A row of `exit`; its first columns are the parking."""
 
     parking: Parking = NOT_PARKED
     holder: int = 0
@@ -220,12 +218,12 @@ LentRow = tuple[int, float, int, str]
 
 ON_THEIR_WAY = (
     "SELECT json_group_array(json_array(task.id, task.lane)) FROM json_each(?)"
-    " CROSS JOIN task ON task.crawl = ? AND task.key = json_extract(json_each.value, '$[0]') AND task.state = 2"
+    f" CROSS JOIN task ON task.crawl = ? AND task.key = json_extract(json_each.value, '$[0]') AND task.state = {LEASED}"
     " WHERE task.token = json_extract(json_each.value, '$[1]') AND typeof(task.lane) = 'integer'"
 )
 NEXT_TASKS = (
-    "SELECT lane, id, attempts, losses, free_retries, payload FROM task WHERE lane = ? AND kind = 0 AND state = 0"
-    " ORDER BY ord LIMIT ?"
+    "SELECT lane, id, attempts, losses, free_retries, payload FROM task"
+    f" WHERE lane = ? AND kind = 0 AND state = {QUEUED} ORDER BY ord LIMIT ?"
 )
 _LAND = "UPDATE task SET token = -token WHERE id IN (SELECT value FROM json_each(?))"
 FREE = (
@@ -233,7 +231,7 @@ FREE = (
     " WHERE lane.id = landed.column1 AND typeof(lane.in_flight) = 'integer'"
 )
 LEND = (
-    "UPDATE task SET state = 2, at = lent.column2, token = lent.column3, attempts = attempts + 1, worker = ?,"
+    f"UPDATE task SET state = {LEASED}, at = lent.column2, token = lent.column3, attempts = attempts + 1, worker = ?,"
     " exit = lent.column4 FROM (VALUES {rows}) AS lent WHERE task.id = lent.column1"
 )
 START = (
@@ -246,8 +244,8 @@ WISH = "UPDATE lane SET turn = new.column2, wish = new.column3 FROM (VALUES {row
 
 
 def land(db: sqlite3.Connection, crawl: int, leases: Iterable[Lease]) -> list[int]:
-    """The requests of these leases were answered: their lanes have a request less in flight. Leases that are over, and
-    those that were named before, change nothing. Gives the lanes."""
+    """The requests of these leases were answered: they no longer count as in flight in their lanes, which are given.
+    Ended leases, and leases that landed before, change nothing."""
     listed = msgspec.json.encode([(lease.task.key, lease.token) for lease in leases]).decode()
     (found,) = db.execute(ON_THEIR_WAY, (listed, crawl)).fetchone()
     landed = dict(msgspec.json.decode(found, type=list[tuple[int, int]]))
@@ -261,11 +259,11 @@ def land(db: sqlite3.Connection, crawl: int, leases: Iterable[Lease]) -> list[in
 
 
 def next_tasks(db: sqlite3.Connection, wanted: Sequence[tuple[int, int]]) -> dict[int, list[TaskRow]]:
-    """By lane, its next tasks, for lanes and how many of each."""
+    """By lane, its next tasks. `wanted`: pairs of a lane and how many."""
     found: dict[int, list[TaskRow]] = {}
     for start in range(0, len(wanted), STATEMENT_ROWS):
         part = wanted[start : start + STATEMENT_ROWS]
-        # Filled up with lanes of no tasks: so a few prepared statements serve every size.
+        # Padded with lanes of no tasks: so a few prepared statements serve every size.
         size = filled_size(len(part))
         values = (*chain.from_iterable(part), *(None, 0) * (size - len(part)))
         for row in db.execute(tasks_select(size), values).fetchall():
@@ -274,12 +272,12 @@ def next_tasks(db: sqlite3.Connection, wanted: Sequence[tuple[int, int]]) -> dic
 
 
 def write_leases(db: sqlite3.Connection, worker: str, lent: Sequence[LentRow]) -> None:
-    """These tasks are leased by this worker: rows of a task's id, the end of the lease, its token and exit."""
+    """Write the leases of this worker. `lent`: rows of task id, end of the lease, token, exit."""
     update_rows(db, LEND, lent, worker)
 
 
 def write_lanes(db: sqlite3.Connection, lanes: Iterable[LaneRow]) -> None:
-    """Write what lending changes in a lane that goes out directly."""
+    """Write the columns that a lease changes in a lane without a pool."""
     rows = [
         (
             lane.id, lane.next_start, lane.last_start, lane.in_flight, lane.waiting, lane.opener, lane.turn,
@@ -291,46 +289,41 @@ def write_lanes(db: sqlite3.Connection, lanes: Iterable[LaneRow]) -> None:
 
 
 def write_wishes(db: sqlite3.Connection, lanes: Iterable[LaneRow]) -> None:
-    """Write the turns and wishes of lanes that the ledger writes otherwise."""
+    """Write turn and wish of lanes whose other columns the ledger writes."""
     update_rows(db, WISH, [(lane.id, lane.turn, lane.wish) for lane in lanes])
 
 
 @cache
 def tasks_select(lanes: int) -> str:
-    """NEXT_TASKS for so many lanes."""
-    return " UNION ALL ".join([f"SELECT * FROM ({NEXT_TASKS})"] * lanes)  # noqa: S608 -- constant
+    """NEXT_TASKS for this many lanes."""
+    return " UNION ALL ".join([f"SELECT * FROM ({NEXT_TASKS})"] * lanes)
 
 
-HTTP_NUMBER = 0  # of http in the column `kind` of tasks; another kind's is its index in the crawl's list, from 1 on
+HTTP_NUMBER = 0  # `task.kind` of http; that of another kind is its position in `crawl.kinds`, from 1 on
 
 _SAVE = (
     "INSERT INTO lane_kind (lane, kind, crawl, waiting) VALUES (?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET waiting = excluded.waiting"
 )
-_DUE = (
-    "(SELECT iif(in_flight < cap AND opener = 0, max(next_start, exits_next), NULL) FROM lane"
-    " WHERE lane.id = lane_kind.lane)"
-)
-REFRESH = f"UPDATE lane_kind SET due = {_DUE} WHERE lane IN (SELECT value FROM json_each(?))"  # noqa: S608 -- constant
-REFRESH_ALL = f"UPDATE lane_kind SET due = {_DUE} WHERE crawl = ?"  # noqa: S608 -- constant
+_DUE = f"(SELECT iif({MAY_START}, {STARTS_AT}, NULL) FROM lane WHERE lane.id = lane_kind.lane)"
+REFRESH = f"UPDATE lane_kind SET due = {_DUE} WHERE lane IN (SELECT value FROM json_each(?))"
+REFRESH_ALL = f"UPDATE lane_kind SET due = {_DUE} WHERE crawl = ?"
 _OF_KIND = "FROM lane_kind WHERE crawl = ? AND kind = ? AND waiting > 0 AND due IS NOT NULL"
 READY_OF_KIND = (
-    f"SELECT {LENDING_COLUMNS} FROM lane WHERE id IN"  # noqa: S608 -- constant
-    f" (SELECT lane {_OF_KIND} AND due <= ? ORDER BY due, lane LIMIT ?)"
+    f"SELECT {LENDING_COLUMNS} FROM lane WHERE id IN (SELECT lane {_OF_KIND} AND due <= ? ORDER BY due, lane LIMIT ?)"
 )
 FAR_OF_KIND = (
-    f"SELECT {LENDING_COLUMNS} FROM lane WHERE id IN"  # noqa: S608 -- constant
-    f" (SELECT lane {_OF_KIND} AND due > ? ORDER BY due DESC LIMIT ?)"
+    f"SELECT {LENDING_COLUMNS} FROM lane WHERE id IN (SELECT lane {_OF_KIND} AND due > ? ORDER BY due DESC LIMIT ?)"
 )
 NEXT_OF_KIND = f"SELECT due {_OF_KIND} ORDER BY due LIMIT 1"
 NEXT_TASKS_OF_KIND = (
     "SELECT ord, kind, lane, id, attempts, losses, free_retries, payload FROM task"
-    " WHERE lane = ? AND kind = ? AND state = 0 ORDER BY ord LIMIT ?"
+    f" WHERE lane = ? AND kind = ? AND state = {QUEUED} ORDER BY ord LIMIT ?"
 )
 
 
 class KindQueues:
-    """A crawl's other kinds, and the numbers of waiting tasks that this transaction reads or changes."""
+    """A crawl's kinds other than http: their queues, with the counts that this transaction reads or changes."""
 
     def __init__(self, db: sqlite3.Connection, crawl: int, names: str) -> None:
         self._db = db
@@ -340,13 +333,13 @@ class KindQueues:
         self._changed: set[tuple[int, int]] = set()
 
     def number(self, kind: str) -> int | None:
-        """The number of a kind; None: the crawl has no tasks of it."""
+        """The number of a kind; None: the crawl does not have it."""
         if kind == HTTP:
             return HTTP_NUMBER
         return self.names.index(kind) + 1 if kind in self.names else None
 
     def numbers(self, kinds: Iterable[str]) -> list[int]:
-        """The numbers of those kinds that the crawl has."""
+        """The numbers of the kinds among these that the crawl has."""
         return [number for kind in kinds if (number := self.number(kind)) is not None]
 
     def has_room_for(self, kind: str) -> bool:
@@ -361,17 +354,17 @@ class KindQueues:
         return self.names.index(kind) + 1
 
     def change(self, lane: int, number: int, amount: int) -> None:
-        """So many tasks of this kind more wait in the lane."""
+        """Add to the number of waiting tasks of this kind in the lane."""
         waiting = self._of(lane)
         waiting[number] = waiting.get(number, 0) + amount
         self._changed.add((lane, number))
 
     def waiting(self, lane: int, numbers: Collection[int] | None = None) -> int:
-        """How many tasks wait in the lane, of these other kinds or of all of them."""
+        """How many tasks of other kinds than http wait in the lane: of these kinds, or of all."""
         return sum(count for number, count in self._of(lane).items() if numbers is None or number in numbers)
 
     def ready(self, numbers: Iterable[int], *, latest: float, limit: int) -> list[tuple[Any, ...]]:
-        """The rows of lanes that may lend tasks of these kinds by then."""
+        """The rows of lanes that may start tasks of these kinds by then."""
         rows = {}
         for number in numbers:
             for row in self._db.execute(READY_OF_KIND, (self._crawl, number, latest, limit)):
@@ -386,12 +379,12 @@ class KindQueues:
         return found
 
     def next_due(self, numbers: Iterable[int]) -> float | None:
-        """When the next lane may lend a task of these kinds."""
+        """When the next lane may start a task of these kinds."""
         rows = [self._db.execute(NEXT_OF_KIND, (self._crawl, number)).fetchone() for number in numbers]
         return min([row[0] for row in rows if row], default=None)
 
     def next_tasks(self, lane: int, numbers: Iterable[int], limit: int) -> list[tuple[int, TaskRow]]:
-        """The next tasks of these kinds, http among them or not, each behind the number of its kind."""
+        """The next tasks of these kinds, which may include http, as (number of the kind, row)."""
         rows = []
         for number in numbers:
             rows += self._db.execute(NEXT_TASKS_OF_KIND, (lane, number, limit)).fetchall()
@@ -399,14 +392,14 @@ class KindQueues:
         return [(row[1], row[2:]) for row in rows[:limit]]
 
     def refresh(self, lanes: Sequence[int] | None = None) -> None:
-        """The pace of these lanes changed, or of all: their tasks of other kinds are due when they may start."""
+        """Write anew when the queues of these lanes are due, or of all lanes: their pace has changed."""
         if lanes is None:
             self._db.execute(REFRESH_ALL, (self._crawl,))
         else:
             self._db.execute(REFRESH, (msgspec.json.encode(lanes).decode(),))
 
     def flush(self, lanes: Collection[int]) -> None:
-        """Write what changed, and when the tasks of these lanes are due, whose rows were written."""
+        """Write the changed counts, and when the queues of these lanes are due: their rows were just written."""
         rows = [(lane, number, self._crawl, self._waiting[lane][number]) for lane, number in sorted(self._changed)]
         self._db.executemany(_SAVE, rows)
         self.refresh(sorted({*lanes, *(lane for lane, _ in self._changed)}))

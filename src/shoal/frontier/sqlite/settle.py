@@ -1,7 +1,6 @@
-"""Ending leases: fence, state, found tasks, counters and the lane's update, in one step.
+"""Ending leases: by results (settle), by expiry, and by the exit of their worker (evict).
 
-Leases that end without a result: they expired, or their worker exited or never learnt of them.
-"""
+A settle applies fence, state, found tasks, counters and the lane's update in one step."""
 
 from __future__ import annotations
 
@@ -27,36 +26,31 @@ from shoal.frontier.sqlite.rows import DEAD, HTTP_NUMBER, LEASED, LaneRow, Momen
 from shoal.model import DIRECT, Dead, Done, ExitUse, Handed, Lease, Released, Result, Retry, SettleReport, Task
 
 _LOST = (
-    "SELECT id, lane, token, attempts, losses, max_attempts, worker, exit, kind FROM task WHERE crawl = ? AND state = 2"
+    "SELECT id, lane, token, attempts, losses, max_attempts, worker, exit, kind FROM task"
+    f" WHERE crawl = ? AND state = {LEASED}"
 )
 EXPIRED = f"{_LOST} AND at <= ? ORDER BY at, id LIMIT ?"
-HELD_BY = f"{_LOST} AND worker = ? ORDER BY at, id"
+LEASED_BY = f"{_LOST} AND worker = ? ORDER BY at, id"
 _LOSE = "UPDATE task SET state = ?, at = ?, attempts = ?, losses = ?, reason = ?, detail = ?, worker = '' WHERE id = ?"
 
 
-class Death(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the end of a worker: the tokens of the pages whose handlers ran, and the cause."""
-
-    suspects: Sequence[int] = ()
-    cause: str = ""
-
-
-def evict(db: sqlite3.Connection, worker: str, death: Death, *, at: Moment) -> int:
+def evict(db: sqlite3.Connection, worker: str, *, suspects: Sequence[int], cause: str, at: Moment) -> int:
     """End all leases of this worker, in every crawl; gives how many."""
     taken = 0
     for ledger in _lenders(db, at=at):
-        taken += _lose(ledger, db.execute(HELD_BY, (ledger.crawl.id, worker)).fetchall(), death)
+        rows = db.execute(LEASED_BY, (ledger.crawl.id, worker)).fetchall()
+        taken += _lose(ledger, rows, suspects=frozenset(suspects), cause=cause)
         ledger.flush()
     return taken
 
 
 def reclaim_unknown(db: sqlite3.Connection, worker: str, known: Set[int], *, at: Moment) -> int:
-    """End the leases of this worker that it does not know of, in every crawl, as released; gives how many."""
+    """End as released the leases of this worker that are not in `known`, in every crawl; gives how many."""
     taken = 0
     for ledger in _lenders(db, at=at):
         changes: list[tuple[Any, ...]] = []
         for row_id, lane_id, token, attempts, losses, _, _, exit_name, kind in ledger.db.execute(
-            HELD_BY, (ledger.crawl.id, worker)
+            LEASED_BY, (ledger.crawl.id, worker)
         ).fetchall():
             if abs(token) not in known:
                 lane = end_lease(ledger, lane_id, token, exit_name)
@@ -68,7 +62,7 @@ def reclaim_unknown(db: sqlite3.Connection, worker: str, known: Set[int], *, at:
 
 
 def _lenders(db: sqlite3.Connection, *, at: Moment) -> Iterator[Ledger]:
-    """The crawls that have leases. A step of the clock is noticed in all crawls: loading one does that."""
+    """The crawls that have leases. All are loaded: loading a crawl notices a step of the clock."""
     for (name,) in db.execute("SELECT name FROM crawl WHERE state <> 'deleting'").fetchall():
         ledger = Ledger.load(db, name, at=at)
         if ledger and ledger.crawl.leased > 0:
@@ -76,19 +70,20 @@ def _lenders(db: sqlite3.Connection, *, at: Moment) -> Iterator[Ledger]:
 
 
 def reclaim_expired(ledger: Ledger, *, over: float = 0.0) -> int:
-    """End leases that have been over for so many seconds. Any worker's lease call does it: no other process has to be
-    alive."""
+    """End leases that expired at least `over` seconds ago; gives how many. Any lease call does it: no other process has
+    to be alive."""
     if not ledger.crawl.leased:
         return 0
     rows = ledger.db.execute(EXPIRED, (ledger.crawl.id, ledger.now - over, MAX_RECLAIMED)).fetchall()
     return _lose(ledger, rows) if rows else 0
 
 
-def _lose(ledger: Ledger, rows: Sequence[tuple[Any, ...]], death: Death | None = None) -> int:
-    """These leases are lost: their tasks are queued again, or dead when that was the last attempt. No death: they
-    expired."""
-    suspects = set(death.suspects) if death else set()
-    reason = lost_reason(death.cause if death else "")
+def _lose(
+    ledger: Ledger, rows: Sequence[tuple[Any, ...]], *, suspects: Set[int] = frozenset(), cause: str | None = None
+) -> int:
+    """End these leases as lost: their tasks are queued again, or dead after their last attempt. `cause`: of the
+    worker's death, "" if unknown; None: the leases expired."""
+    reason = lost_reason(cause or "")
     changes: list[tuple[Any, ...]] = []
     ledger.read_lanes({row[1] for row in rows})
     for row_id, lane_id, token, attempts, losses, max_attempts, worker, exit_name, kind in rows:
@@ -99,7 +94,7 @@ def _lose(ledger: Ledger, rows: Sequence[tuple[Any, ...]], death: Death | None =
         if tries is None:
             ledger.count(DEAD, 1)
             ledger.tally("outcome", WORKER_LOST)
-            detail = lost_detail(worker, has_exited=death is not None)
+            detail = lost_detail(worker, has_exited=cause is not None)
             changes.append((DEAD, ledger.wall, attempts, 0, reason, detail, row_id))
         else:
             changes.append((*ledger.wait(lane, kind=kind), *tries, reason, "", row_id))
@@ -108,7 +103,7 @@ def _lose(ledger: Ledger, rows: Sequence[tuple[Any, ...]], death: Death | None =
 
 
 def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: ExitUse | None = None) -> LaneRow:
-    """A lease is over, with any result or none; gives its lane. The token is as the task's row has it."""
+    """End a lease, with any result or none; gives its lane. `token`: as in the task's row, negative when landed."""
     ledger.count(LEASED, -1)
     lane = ledger.lane_by_id(lane_id)
     if token > 0:
@@ -121,14 +116,14 @@ def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: Exi
     return lane
 
 
-# One row of JSON instead of a row per task: fetching a row releases the interpreter lock.
-HELD = (
+# One row of JSON instead of a row per task: each row fetched releases the interpreter lock.
+LEASED_KEYS = (
     "SELECT json_group_array(json_array(task.key, task.id, task.lane, task.token, task.attempts, task.free_retries,"
     " task.max_attempts, task.exit))"
-    " FROM json_each(?) CROSS JOIN task ON task.crawl = ? AND task.key = value AND task.state = 2"
+    f" FROM json_each(?) CROSS JOIN task ON task.crawl = ? AND task.key = value AND task.state = {LEASED}"
 )
-# In a crawl with several kinds.
-HELD_WITH_KIND = HELD.replace("task.exit))", "task.exit, task.kind))")
+# For crawls with several kinds of tasks.
+LEASED_WITH_KIND = LEASED_KEYS.replace("task.exit))", "task.exit, task.kind))")
 _PUT_BACK = (
     "UPDATE task SET state = ?, at = ?, attempts = ?, free_retries = ?, reason = ?, losses = iif(?, losses, 0),"
     " worker = '' WHERE id = ?"
@@ -139,11 +134,11 @@ _GO_ON = (
 )
 _EXTEND = "UPDATE task SET at = ? WHERE id IN (SELECT value FROM json_each(?))"
 _DELETE = "DELETE FROM task WHERE id IN (SELECT value FROM json_each(?))"
-_BURY = "UPDATE task SET state = 3, at = ?, reason = ?, detail = ?, losses = 0, worker = '' WHERE id = ?"
+_BURY = f"UPDATE task SET state = {DEAD}, at = ?, reason = ?, detail = ?, losses = 0, worker = '' WHERE id = ?"
 
 
-class Held(msgspec.Struct, array_like=True):
-    """A leased task, as HELD reads it. Its token is below zero when its request has landed."""
+class LeasedTask(msgspec.Struct, array_like=True):
+    """A leased task, as LEASED_KEYS reads it. Its token is negative when its request has landed."""
 
     key: int
     id: int
@@ -156,14 +151,14 @@ class Held(msgspec.Struct, array_like=True):
     kind: int = HTTP_NUMBER
 
 
-_DECODER = msgspec.json.Decoder(list[Held])
+_DECODER = msgspec.json.Decoder(list[LeasedTask])
 _ENCODER = msgspec.msgpack.Encoder()
 
 
-def held_tasks(ledger: Ledger, keys: Iterable[int]) -> dict[int, Held]:
+def leased_tasks(ledger: Ledger, keys: Iterable[int]) -> dict[int, LeasedTask]:
     """The tasks with these keys that are leased now."""
     listed = msgspec.json.encode(list(keys)).decode()
-    select = HELD if ledger.kinds is None else HELD_WITH_KIND
+    select = LEASED_KEYS if ledger.kinds is None else LEASED_WITH_KIND
     (found,) = ledger.db.execute(select, (listed, ledger.crawl.id)).fetchone()
     return {task.key: task for task in _DECODER.decode(found)}
 
@@ -192,7 +187,7 @@ def settle(db: sqlite3.Connection, results: Sequence[Result], *, at: Moment) -> 
 
 
 def extend(db: sqlite3.Connection, leases: Sequence[Lease], *, seconds: float, at: Moment) -> list[Lease]:
-    """Move the end of these leases; gives the leases that are lost already."""
+    """Renew these leases; gives those that were lost."""
     lost: list[Lease] = []
     for name in dict.fromkeys(lease.crawl for lease in leases):
         group = [lease for lease in leases if lease.crawl == name]
@@ -202,7 +197,7 @@ def extend(db: sqlite3.Connection, leases: Sequence[Lease], *, seconds: float, a
             continue
         if ledger.note_presence(seconds=seconds):
             ledger.flush()
-        held = held_tasks(ledger, (lease.task.key for lease in group))
+        held = leased_tasks(ledger, (lease.task.key for lease in group))
         kept = []
         for lease in group:
             task = held.get(lease.task.key)
@@ -225,13 +220,13 @@ class _Settlement:
         self._buried: list[tuple[float, str, str, int]] = []
         self._going_on: list[tuple[Any, ...]] = []
         self._found: list[Task] = []
-        # How many tasks were found up to and with each lease that found some, by its token.
+        # For each lease that found tasks: the length of `_found` after it, and its token.
         self._found_by: list[tuple[int, int]] = []
         self.duplicates: list[tuple[int, int]] = []
 
     def apply(self, results: Sequence[Result]) -> list[Lease]:
         """Apply the results; gives the leases that were lost."""
-        held = held_tasks(self._ledger, (result.lease.task.key for result in results))
+        held = leased_tasks(self._ledger, (result.lease.task.key for result in results))
         self._ledger.read_lanes({task.lane for task in held.values()})
         stale = []
         for result in results:
@@ -262,7 +257,7 @@ class _Settlement:
         return report.refused
 
     def _with_tokens(self, known: Sequence[int]) -> list[tuple[int, int]]:
-        """Keys of found tasks, each behind the token of the lease that found it."""
+        """The keys of these found tasks, each with the token of the lease that found it: (token, key)."""
         finders = iter(self._found_by)
         duplicates, (until, token) = [], next(finders, (0, 0))
         for index in known:
@@ -271,7 +266,7 @@ class _Settlement:
             duplicates.append((token, self._found[index].key))
         return duplicates
 
-    def _end(self, task: Held, result: Result) -> None:
+    def _end(self, task: LeasedTask, result: Result) -> None:
         ledger = self._ledger
         lane = ledger.lane_by_id(task.lane)
         if result.lane is not None:
@@ -294,7 +289,7 @@ class _Settlement:
             case _:
                 raise TypeError(f"{type(result).__name__} is not a result")
 
-    def _finish(self, task: Held, result: Done) -> None:
+    def _finish(self, task: LeasedTask, result: Done) -> None:
         ledger = self._ledger
         if result.again is not None:
             self._go_on(task, result.again, delay=result.again_in)
@@ -308,7 +303,7 @@ class _Settlement:
             self._found += result.found
             self._found_by.append((len(self._found), result.lease.token))
 
-    def _retry(self, task: Held, lane: LaneRow, result: Retry) -> None:
+    def _retry(self, task: LeasedTask, lane: LaneRow, result: Retry) -> None:
         ledger = self._ledger
         tries = attempts_after_retry(task.attempts, task.free_retries, task.max_attempts, free=result.free)
         if tries is None:
@@ -318,8 +313,8 @@ class _Settlement:
         state, at = ledger.wait(lane, kind=task.kind, delay=result.delay)
         self._put_back.append((state, at, *tries, result.reason, False, task.id))
 
-    def _go_on(self, held: Held, task: Task, *, delay: float = 0.0) -> None:
-        """The task waits as its new self, with all its attempts."""
+    def _go_on(self, held: LeasedTask, task: Task, *, delay: float = 0.0) -> None:
+        """Replace the task by `task`, which waits with all its attempts."""
         ledger = self._ledger
         if not ledger.has_room_for(task.kind):
             raise ValueError(TOO_MANY_KINDS)
@@ -327,7 +322,7 @@ class _Settlement:
         state, at = ledger.wait(lane, kind=kind, delay=delay)
         self._going_on.append((state, at, lane.id, kind, task.max_attempts, _ENCODER.encode(task), held.id))
 
-    def _bury(self, task: Held, reason: str, detail: str) -> None:
+    def _bury(self, task: LeasedTask, reason: str, detail: str) -> None:
         ledger = self._ledger
         ledger.count(DEAD, 1)
         ledger.tally("outcome", outcome_of(reason))

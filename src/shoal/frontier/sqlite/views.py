@@ -1,4 +1,4 @@
-"""Looking at crawls: progress, lanes, dead letters, one task, workers."""
+"""Reads for people: progress, lanes, dead letters, one task, workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal.frontier.sqlite.lanes import held
 from shoal.frontier.sqlite.lease import DECODER
 from shoal.frontier.sqlite.ledger import PACE, REST, WAITING, Ledger
 from shoal.frontier.sqlite.put import ids_of, known_ended
-from shoal.frontier.sqlite.rows import DELAYED, LEASED, LENDING_COLUMNS, LaneRow
+from shoal.frontier.sqlite.rows import DELAYED, LEASED, LENDING_COLUMNS, STATE_NAMES, LaneRow
 from shoal.model import (
     HTTP,
     CrawlState,
@@ -30,7 +30,6 @@ from shoal.model import (
     WorkerBeat,
 )
 
-_STATES = (TaskState.QUEUED, TaskState.DELAYED, TaskState.LEASED, TaskState.DEAD, TaskState.CANCELLED)
 _OTHERS = "(SELECT coalesce(sum(waiting), 0) FROM lane_kind WHERE lane_kind.lane = lane.id)"
 _STATUS = "state, payload, attempts, reason, detail, worker, at, losses"
 
@@ -71,13 +70,13 @@ def _due_in(ledger: Ledger) -> float:
     """Seconds until the first delayed task is due."""
     if not ledger.crawl.delayed:
         return 0.0
-    select = "SELECT min(at) FROM task WHERE crawl = ? AND state = 1"
+    select = f"SELECT min(at) FROM task WHERE crawl = ? AND state = {DELAYED}"
     (at,) = ledger.db.execute(select, (ledger.crawl.id,)).fetchone()
     return 0.0 if at is None else max(0.0, at - ledger.now)
 
 
 def _kinds(ledger: Ledger, waiting: Mapping[str, int]) -> dict[str, int]:
-    """How many tasks of each kind wait, given those of other kinds than http, cancelled ones too."""
+    """How many tasks of each kind wait. `waiting`: the counters of other kinds than http, which include cancelled."""
     crawl = ledger.crawl
     if ledger.kinds is None:
         return {}
@@ -95,10 +94,10 @@ def _reason(ledger: Ledger) -> str:
 
 
 def lanes(ledger: Ledger, *, limit: int, skip: int = 0, search: str = "") -> list[LaneStatus]:
-    # In a crawl with several kinds, a lane's tasks of all of them wait.
+    # In a crawl with several kinds, tasks of all kinds count.
     waiting = "waiting" if ledger.kinds is None else f"waiting + {_OTHERS}"
     rows = ledger.db.execute(
-        f"SELECT {LENDING_COLUMNS}, {waiting} AS total FROM lane WHERE crawl = ? AND (total > 0 OR in_flight > 0)"  # noqa: S608 -- constant
+        f"SELECT {LENDING_COLUMNS}, {waiting} AS total FROM lane WHERE crawl = ? AND (total > 0 OR in_flight > 0)"
         " AND instr(name, ?) > 0 ORDER BY total DESC, in_flight DESC, id LIMIT ? OFFSET ?",
         (ledger.crawl.id, search, limit, skip),
     )
@@ -128,7 +127,7 @@ def lanes(ledger: Ledger, *, limit: int, skip: int = 0, search: str = "") -> lis
 
 
 def _whys(ledger: Ledger, lanes: Iterable[LaneRow]) -> dict[tuple[int, str], str]:
-    """Why these lanes rest or are slow, and why they have a pace of their own."""
+    """By lane and REST or PACE: why it rests or is slow, and why it has a pace of its own."""
     ids = msgspec.json.encode([lane.id for lane in lanes]).decode()
     select = "SELECT lane, kind, why FROM lane_why WHERE lane IN (SELECT value FROM json_each(?))"
     return {(lane, kind): why for lane, kind, why in ledger.db.execute(select, (ids,))}
@@ -152,12 +151,12 @@ def dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
 
 
 def look_up(ledger: Ledger, key: int) -> TaskStatus:
-    """For people, not for crawls: where the key is known, looks through the crawl's tasks."""
-    crawl, is_dropped = ledger.crawl.id, bool(ledger.crawl.keys)
+    """For people, not for crawls: if the key is known, reads all tasks of the crawl."""
+    crawl, is_dropped = ledger.crawl.id, ledger.crawl.keys != "known"
     select = "SELECT 1 FROM seen WHERE crawl = ? AND key = ?"
     if not is_dropped and ledger.db.execute(select, (crawl, key)).fetchone() is None:
         return TaskStatus(state=TaskState.DONE if known_ended(ledger, [key]) else TaskState.UNKNOWN)
-    select = f"SELECT {_STATUS} FROM task WHERE id BETWEEN ? AND ? AND key = ?"  # noqa: S608 -- constant
+    select = f"SELECT {_STATUS} FROM task WHERE id BETWEEN ? AND ? AND key = ?"
     row = ledger.db.execute(select, (*ids_of(crawl), key)).fetchone()
     if row is None:
         return TaskStatus(state=TaskState.UNKNOWN if is_dropped else TaskState.DONE)
@@ -165,10 +164,10 @@ def look_up(ledger: Ledger, key: int) -> TaskStatus:
 
 
 def tasks_of(ledger: Ledger, url: str, *, lanes: Sequence[str]) -> list[TaskStatus]:
-    """The URL is searched in the packed tasks: only those that hold it are unpacked."""
+    """Searches the URL in the packed tasks, and unpacks only those that contain it."""
     named = msgspec.json.encode(list(lanes)).decode()
     rows = ledger.db.execute(
-        f"SELECT {_STATUS} FROM task WHERE id BETWEEN ? AND ?"  # noqa: S608 -- constant
+        f"SELECT {_STATUS} FROM task WHERE id BETWEEN ? AND ?"
         " AND lane IN (SELECT id FROM lane WHERE crawl = ? AND name IN (SELECT value FROM json_each(?)))"
         " AND instr(payload, ?) > 0",
         (*ids_of(ledger.crawl.id), ledger.crawl.id, named, url.encode("utf-8", "surrogatepass")),
@@ -180,7 +179,7 @@ def tasks_of(ledger: Ledger, url: str, *, lanes: Sequence[str]) -> list[TaskStat
 def _status(ledger: Ledger, row: tuple[Any, ...]) -> TaskStatus:
     state, payload, attempts, reason, detail, worker, at, losses = row
     return TaskStatus(
-        state=_STATES[state],
+        state=TaskState(STATE_NAMES[state]),
         task=DECODER.decode(payload),
         attempts=attempts,
         reason=reason,
@@ -197,7 +196,7 @@ def beat(db: sqlite3.Connection, sign: WorkerBeat, *, now: float) -> None:
     if db.execute("UPDATE worker SET crawl = :crawl, seen = :seen, beat = :beat WHERE name = :name", row).rowcount:
         return
     db.execute("INSERT INTO worker (name, crawl, seen, beat) VALUES (:name, :crawl, :seen, :beat)", row)
-    # Only when a worker is new: signs of life come every second.
+    # Only when a worker is new: heartbeats come every second.
     db.execute("DELETE FROM worker WHERE seen < ?", (now - WORKERS_KEPT_SECONDS,))
     db.execute(
         "DELETE FROM worker WHERE name IN"
@@ -217,7 +216,7 @@ def workers_of(db: sqlite3.Connection, crawl: str) -> list[WorkerBeat]:
 
 
 def _readable(rows: Iterable[tuple[bytes]]) -> Iterator[WorkerBeat]:
-    """The signs of life that can be read. One that cannot is gone with the next sign of its worker, or after a day."""
+    """The heartbeats that can be read. A damaged one is replaced by its worker's next one, or deleted after a day."""
     for (row,) in rows:
         with contextlib.suppress(msgspec.DecodeError, TypeError):
             yield msgspec.json.decode(row, type=WorkerBeat)

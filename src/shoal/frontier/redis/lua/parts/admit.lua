@@ -1,18 +1,19 @@
 -- needs: tasks seen visits
 -- gives: read_labels check_tasks admit save_admitted count_rejected burial_reasons admitted_list refused merged known_before examined
 -- gives: passed_on passed_entries known allowed is_spent
--- Letting tasks in: dedup and budgets. Shared by put and settle.
+-- Storing new tasks: dedup and budgets. Shared by put and settle.
 --
--- A label is what several tasks have in common, five values: lane, −priority · 2^31, delay, the sum of 1 if their URLs were merged,
--- 2 if the lane lives in another shard and 4 if they hasten the visits of known keys, and their kind, "" for http. A list of tasks is: their number, the number of packets, the packets. In a packet each task stands behind
--- the number of its label (2 bytes), its own length (4), the low bits of its key (3), and the key in decimals after its length (1). A
--- value for each task would be a string of its own for Redis and for Lua: known links, most of them, are never taken out.
+-- A label has five values that several tasks share: lane, −priority · 2^31, delay, flags (1: the URLs were merged, 2: the lane is in
+-- another shard, 4: a put hastens the visit of a known key), kind ("" for http). A list of tasks is: their number, the number of
+-- packets, the packets. In a packet, each task follows the number of its label (2 bytes), its own length (4), the low bits of its key
+-- (3), and the length (1) and digits of its key. Packets, because a value per task would be a string of its own for Redis and Lua:
+-- most links are known, and their tasks are never extracted.
 --
 -- shape:LANE  path shape → number of tasks accepted; only where max_per_shape is set
 local LINK, LINK_HEAD, LEAST_TASK = '>I2I4I3Bc0', '>I2I4I3B', 18
 local NO_SHAPE = string.rep('\0', 8)
 local labels = {}
--- The reasons of tasks that are buried at once, in the order of the tasks; nil: tasks wait.
+-- The reasons of tasks that are stored as dead letters, in their order; nil: tasks wait.
 burial_reasons = nil
 local admitted = {}
 admitted_list = {}
@@ -26,7 +27,7 @@ known = 0
 for i = 1, #TASK_STATES do known = known + (tonumber(stored[TASK_STATES[i]]) or 0) end
 allowed, is_spent = tonumber(stored.allowed) or 0, tonumber(crawl.spent) == crawl.pages
 
--- Gives the index of the argument behind the last label.
+-- Gives the index of the argument after the last label.
 function read_labels(at)
   local total = tonumber(ARGV[at])
   for i = 1, total do
@@ -39,7 +40,7 @@ function read_labels(at)
   return at + 5 * total + 1
 end
 
--- Before the first write: scripts are atomic but do not roll back. Gives the number of tasks, and the index behind the last packet.
+-- Before the first write: scripts are atomic but do not roll back. Gives the number of tasks, and the index after the last packet.
 function check_tasks(at)
   local total, packets, found = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), 0
   for i = at + 2, at + 1 + packets do
@@ -65,7 +66,7 @@ local function shape_of(task)
   return string.sub(task, 11, 18)
 end
 
--- The budget that keeps a task out, or nil. A shard without allowance may ask for more ("allowance").
+-- The budget that refuses a task, or nil. A shard without allowance may ask for more ("allowance").
 local function refusal(label, task)
   if crawl.pages > 0 and is_sharded then
     if known >= allowed then return is_spent and MAX_PAGES or 'allowance' end
@@ -85,7 +86,7 @@ end
 
 local has_budgets = crawl.pages > 0 or crawl.per_lane > 0 or crawl.per_shape > 0
 
--- The key is learnt later (see save_admitted): `learnt_in` is the set for it, or the eight bytes for the Bloom filters.
+-- The key is written later (see save_admitted): `learnt_in` is its set, or its eight bytes for the Bloom filters.
 local function accept(key, label, task, learnt_in)
   local lane = label.in_lane
   if not lane then
@@ -115,7 +116,7 @@ local function is_known(key, set, bucket, packet, first)
   return call('SISMEMBER', set, key) == 1 or (ttl and generation_of(bucket, key) ~= nil)
 end
 
--- A task that is not known, or of another shard.
+-- Accept a task whose key is not known here, or a task of another shard.
 local function take_in(key, label, task, set)
   local reason = label.is_foreign and 'foreign' or label.kind and not has_room_for(label.kind) and TOO_MANY_KINDS
     or has_budgets and refusal(label, task)
@@ -150,12 +151,12 @@ local function admit_packet(packet)
   end
 end
 
--- Take in the list of tasks that begins at ARGV[at]. Refused and merged tasks are noted by their index in the call.
+-- Accept the list of tasks that begins at ARGV[at]. Refused and merged tasks are noted by their index in the call.
 function admit(at)
   for i = at + 2, at + 1 + tonumber(ARGV[at + 1]) do admit_packet(ARGV[i]) end
 end
 
--- Call it after save_queues: a key may be unknown for a task that waits or is buried, never known without a task.
+-- Call it after save_queues: after a crash, the key of a waiting or dead task may be unknown, but no key known without a task.
 function save_admitted()
   visits.save()
   if #known_before > 0 then count('duplicates', #known_before) end
@@ -172,7 +173,7 @@ function save_admitted()
   grow_seen(seen + #admitted_list)
 end
 
--- Links that the caller rejected itself; a duplicate is no rejection.
+-- Count links that the caller rejected; duplicates have their own counter.
 function count_rejected(reason, amount)
   if reason == 'duplicate' then count('duplicates', amount) else tally('rejected', reason, amount) end
 end

@@ -1,11 +1,11 @@
 -- needs: crawl
 -- gives: bloom_error bloom_knows bloom_learn grow_bloom
--- Dedup for crawls that accept a loss: Bloom filters over plain bitmaps. Each has twice the room of the one before and
--- half its error, so that all together stay below the error asked for, however many keys come.
+-- Dedup for crawls that accept a small loss: Bloom filters over plain bitmaps. Each has twice the room of the one before and
+-- half its error, so that all together stay below the requested error for any number of keys.
 --
 -- bloom:N  the bits of filter N, from 1 on
 local FIRST_ROOM, MAX_BITS, LOG_2 = 65536, 4294967296, math.log(2)
--- The error that the crawl accepts; nil when its keys are kept exactly.
+-- The error that the crawl accepts; nil: its keys are kept exactly.
 bloom_error = tonumber(string.match(crawl.dedup or '', '^bloom:(.+)$'))
 local filters = tonumber(crawl.filters) or 1
 local filter_shapes = {}
@@ -47,7 +47,7 @@ end
 function bloom_learn(key)
   local filter = filter_at(filters)
   if not filter.is_there then
-    -- At its full length from the start: a bitmap that grows gets up to twice the memory it needs.
+    -- Full length from the start: a growing bitmap gets up to twice the memory that it needs.
     if call('EXISTS', filter.key) == 0 then call('SETBIT', filter.key, filter.bits - 1, 0) end
     filter.is_there = true
   end

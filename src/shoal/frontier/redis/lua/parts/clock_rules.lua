@@ -1,6 +1,6 @@
 -- needs: server
 -- gives: clock_rules
--- The rules of a crawl's time. rules/crawl_time.py says what they mean; both must give the same answers.
+-- The rules of a crawl's time. rules/crawl_time.py explains them; both must give the same answers.
 clock_rules = {}
 
 -- Gives the crawl's time and the shift.

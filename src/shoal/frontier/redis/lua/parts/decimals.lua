@@ -1,6 +1,6 @@
 -- needs: server
 -- gives: decimals_of
--- Eight bytes as a signed number in decimals. It does not fit into Lua's numbers: three limbs of seven digits do.
+-- Eight bytes as a signed number in decimals. Lua's numbers are too small for it: computed in three limbs of seven digits.
 function decimals_of(key)
   local words, is_negative = {unpack_struct('>I2I2I2I2', key)}, string.byte(key) >= 128
   if is_negative then

@@ -1,8 +1,8 @@
 -- needs: server
 -- gives: exit_rules
 -- lazy
--- The rules of exits: quarantine, probation, parking, patience, cost. rules/exits.py says what they mean; both must give the
--- same answers. `pool` is a table with the pool's limits.
+-- The rules of exits: quarantine, probation, parking, patience, cost. rules/exits.py explains them; both must give the same
+-- answers. `pool` is a table with the pool's limits.
 exit_rules = {}
 
 -- twin: rules/exits.py rest_seconds
@@ -10,7 +10,7 @@ function exit_rules.rest_seconds(pool, failures)
   return math.min(pool.quarantine * 2 ^ math.min(failures - 1, MAX_DOUBLINGS), pool.max_quarantine)
 end
 
--- Gives the streak, and until when the exit rests.
+-- Gives the streak, and the end of the rest.
 -- twin: rules/exits.py quarantine_after
 function exit_rules.quarantine_after(streak, rests_until, pool)
   if streak > 0 and now < rests_until then return streak, rests_until end
@@ -35,7 +35,7 @@ function exit_rules.parking_on_trial(row, pool, token)
   return true
 end
 
--- Gives the mark, PARKED or HELD, and until when; nil when the exit may be used.
+-- Gives the mark, PARKED or HELD, and until when; nil: the exit may be used.
 -- twin: rules/exits.py put_off
 function exit_rules.put_off(parked_until, is_held, next_start)
   if parked_until > math.max(now, next_start) then return PARKED, parked_until end
@@ -74,7 +74,7 @@ function exit_rules.gives_up(pool, starved_since, has_healthy, first_rest)
   return first_rest() >= starved_since + pool.patience
 end
 
--- Why the tasks of a lane are given up; `via` is its pool.
+-- The reason of tasks given up; `via` is the lane's pool.
 -- twin: rules/exits.py no_exit_reason
 function exit_rules.no_exit_reason(via, is_known)
   return NO_EXIT .. (is_known and ': every exit of pool ' .. via .. ' rests' or ': there is no pool ' .. via)

@@ -1,9 +1,9 @@
 -- needs: crawl rosters exit_rules other_lanes
 -- gives: spent verdict_of read_uses end_exit save_exits save_spent
--- What the end of a request does to the exit that it went through.
+-- The effect of an ended request on its exit.
 --
--- A report says how the request ended: size, elapsed, index of the verdict in VERDICTS from 0 on (8, 8 and 1 bytes) and, where a
--- session is to be kept for the exit, "=" and the session. There is no report when the worker was lost.
+-- A report has size, elapsed, index of the verdict in VERDICTS from 0 on (8, 8 and 1 bytes) and, if a session is to be kept for the
+-- exit, "=" and the session. There is no report if the worker was lost.
 spent = 0
 
 function verdict_of(report)
@@ -37,13 +37,13 @@ function save_exits(lane)
   if not lane.roster.first_rest then first_rest_of(lane) end
 end
 
--- The exit failed; after failures towards enough lanes it is parked for all of them.
+-- The exit failed; after failures towards STRIKES lanes it is parked for all lanes.
 local function strike(lane, exit, token)
   exit_rules.parking_after(need_exit(exit), lane.pool, lane.name, token)
   save_exit(exit)
 end
 
--- The exit works: its strikes and its parking are over.
+-- A request succeeded: the exit's strikes and its parking end.
 local function forgive(exit)
   local row = find_exit(exit)
   if row and (row.strikes > 0 or row.parked_until > 0) then
@@ -88,7 +88,7 @@ local function judge(lane, index, token, verdict, streak, rests_until)
   return new_streak, new_until
 end
 
--- The lease holds the exit no more, and the session that it reports is kept.
+-- The lease no longer holds the exit; its reported session is kept.
 local function let_go(lane, index, token, report)
   local exit, session = name_at(lane.pool, index), report and #report > REPORT_SIZE and string.sub(report, REPORT_SIZE + 2)
   local row = session and need_exit(exit) or find_exit(exit)
@@ -104,8 +104,7 @@ local function let_go(lane, index, token, report)
   save_exit(exit)
 end
 
--- Count the request, unless the exit was not used. A request that went well through a healthy exit changes nothing else. Gives
--- the new use.
+-- Count the request, unless the exit was not used; gives the new use. A success through a healthy exit changes nothing else.
 local function count_use(lane, index, token, report, use)
   local pool, its_size, its_elapsed, verdict = lane.pool, 0, 0
   if report then
@@ -132,7 +131,7 @@ local function count_use(lane, index, token, report, use)
   return pack(USE, ok, size + its_size, elapsed + its_elapsed, cost + price, blocked, failed, unknown, streak, rests_until)
 end
 
--- A lease of the lane is over; without a report its end is not known.
+-- End a lease's use of its exit. Without a report, the result of the request is not known.
 function end_exit(lane, index, token, report)
   local roster, read = lane.roster or roster_of(lane), lane.uses
   local flight = roster.flights[index]

@@ -1,25 +1,25 @@
 -- needs: server
 -- gives: NEVER NAMES_PER_BLOCK POOL_LIMITS pool_name_of pool_of name_at has_exit_rows find_exit need_exit save_exit
 -- gives: session_version
--- Exits: the pools they are in, and the state of an exit that counts for every lane. What a lane knows of its exits: see rosters.
+-- Exits: their pools, and the state of an exit for all lanes. The state towards one lane: see rosters.
 --
--- pools      pool → "1", or "0" when it is gone
--- pool:NAME  a pool's limits, and the list of every exit that the pool ever had, each at its index for good, from 0 on.
---            "b:" and number of a block → the names of its exits, a newline behind each; "e:" and exit → index; size: how many
---            there are; marks: the marks of a lane that begins (see rosters); present: how many of the exits are in the pool now.
---            A pool that is gone has no limits, its list stays. old_host_interval, old_host_cap: the limits before the last change.
---            offered: the exits that are in the pool only because workers offer them (see offer), a newline behind each
--- offers     pool → what workers offer to it (see offer)
--- turns:via  pool → how many lanes have begun with it: each begins with another of its exits
+-- pools      pool → "1", or "0" for a removed pool
+-- pool:NAME  a pool's limits, and the list of every exit that it ever had, each at its index for ever, from 0 on.
+--            "b:" and number of a block → the names of its exits, each with a newline; "e:" and exit → index; size: how many;
+--            marks: for a lane that begins (see rosters); present: how many of the exits are in the pool now. A removed pool
+--            has no limits, its list stays. old_host_interval, old_host_cap: the limits before the last change.
+--            offered: the exits that are in the pool only because workers offer them (see offer), each with a newline
+-- offers     pool → the offers of workers to it (see offer)
+-- turns:via  pool → how many lanes have begun with it: each begins with another exit
 -- exits      exit → strikes, parked until, parkings, trial, holder, sessions (six doubles), the lane struck last
--- sessions   exit, or "cookies EXIT SITE" → the session that is kept for it
+-- sessions   exit, or "cookies EXIT SITE" → the session kept for it
 NEVER, NAMES_PER_BLOCK = math.huge, 32
 POOL_LIMITS = {
   'interval', 'cap', 'host_interval', 'host_cap', 'exclusive', 'sticky', 'rotate', 'quarantine', 'max_quarantine', 'patience',
   'cost', 'cost_per_gb',
 }
 
--- The name of the pool that a lane goes via, or nil.
+-- The name of the lane's pool, or nil.
 function pool_name_of(lane_name)
   local _, last = string.find(lane_name, VIA, 1, true)
   return last and string.sub(lane_name, last + 1) or nil
@@ -27,7 +27,7 @@ end
 
 local pools = {}
 
--- The pool of this name; `exists` says whether the crawl has it now.
+-- The pool of this name; `exists`: whether the crawl has it now.
 function pool_of(name)
   local pool = pools[name]
   if pool then return pool end
@@ -39,7 +39,7 @@ function pool_of(name)
   return pool
 end
 
--- The exit at an index; the names of its block are read with it.
+-- The exit at an index; reads all names of its block.
 function name_at(pool, index)
   local names = pool.names
   if not names[index] then
@@ -53,7 +53,7 @@ function name_at(pool, index)
   return names[index]
 end
 
--- Whether `exits` has any row: in most crawls it has none. Nil as long as that is not known; with a lane's roster it is.
+-- Whether `exits` has any row: in most crawls it has none. Nil: not known yet; reading a lane's roster tells it.
 has_exit_rows = nil
 local ROW, ROW_SIZE, rows = '<dddddd', 48, {}
 
@@ -87,7 +87,7 @@ function save_exit(exit)
     pack(ROW, row.strikes, row.parked_until, row.parkings, row.trial, row.holder, row.sessions) .. row.struck_lane)
 end
 
--- The version of the session that is kept for an exit, 0 when there is none.
+-- The version of the session kept for an exit; 0: none.
 function session_version(exit)
   local row = find_exit(exit)
   return row and row.sessions > 0 and call('HSTRLEN', P .. 'sessions', exit) > 0 and row.sessions or 0

@@ -1,15 +1,14 @@
 -- needs: crawl key_rules
 -- gives: ttl generation generations_due begin_generations expire_keys past_set kept_generations generation_of
 -- gives: count_ended
--- Keys that expire, in crawls with a dedup_ttl. A key whose task ended is known through its generation and the next two. A
--- generation lasts half the ttl: so a key stays known for at least the whole ttl and at most one and a half times as
--- long, and expiry never looks at single keys. The keys of tasks that have not ended are in `seen`, as in any crawl.
+-- Keys that expire, in crawls with a dedup_ttl (see rules/keys.py). The key of an ended task is known during its generation and the
+-- next two; a generation lasts half the ttl. The keys of tasks that have not ended are in `seen`, as in any crawl.
 --
--- past:G:N  the keys whose tasks ended in generation G; N as in seen:N
+-- past:G:N  the keys of tasks that ended in generation G; N as in seen:N
 -- turns     generation: the current one; turned: when it began; ended0, ended1, ended2: number of keys of generation G, by
 --           G % 3; expired: number of keys expired so far; swept, sweep_at: generation and N of the set to be deleted next
 --
--- A script pays for every function it defines: where keys do not expire, `ttl` is nil and so are these functions.
+-- Each function costs time in every call: in crawls whose keys do not expire, `ttl` and these functions are nil.
 ttl = tonumber(crawl.dedup_ttl)
 local began, oldest
 
@@ -17,7 +16,7 @@ if ttl then
   local MAX_SWEPT = 200
   local swept, sweep_at, has_expired
 
-  -- How many generations should have begun since the current one did.
+  -- How many generations are due after the current one.
   function generations_due()
     return key_rules.generations_due(began, ttl)
   end
@@ -38,7 +37,7 @@ if ttl then
     return kept
   end
 
-  -- The generation in which the task of this key ended, or nil when the key is not known.
+  -- The generation in which the task of this key ended; nil: the key is not known.
   function generation_of(bucket, key)
     for number = generation, math.max(0, oldest), -1 do
       if call('SISMEMBER', past_set(number, bucket), key) == 1 then return number end
@@ -55,7 +54,7 @@ if ttl then
     return call('HINCRBY', P .. 'turns', ended_field(number), amount)
   end
 
-  -- One write: after a crash the generation and its counts agree. Workers learn by the epoch that they must forget as well.
+  -- One write: after a crash the generation and its counts agree. The new epoch makes workers forget the expired keys.
   function begin_generations(total, at)
     local numbers = read_fields('turns', 'ended0', 'ended1', 'ended2', 'expired')
     local expired = tonumber(numbers.expired) or 0
@@ -82,7 +81,7 @@ if ttl then
     call('HSET', P .. 'turns', 'swept', format('%.0f', swept), 'sweep_at', sweep_at)
   end
 
-  -- Begin the generation that is due. Call it before a key is looked up or a task ends; a second call does nothing.
+  -- Begin the generation that is due. Call it before keys are read or tasks end; a second call does nothing.
   function expire_keys()
     if has_expired then return end
     has_expired = true

@@ -1,5 +1,5 @@
 -- gives: share_out
--- How a lease call shares its room among the lanes that may start.
+-- Fair shares of a lease call for the lanes that may start.
 
 -- twin: rules/lanes.py share_out
 function share_out(rooms, limit)

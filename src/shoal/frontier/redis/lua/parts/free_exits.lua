@@ -1,13 +1,13 @@
 -- needs: rosters exit_rules
 -- gives: has_healthy_exit kept_index due_in_ring next_free refresh_exits do_exits_rest
--- Which exits of a lane are free, and from when on the lane has one. Which exit it takes: see picking.
+-- Which exits of a lane are free, and when the next one is. Which exit a lane takes: see picking.
 
--- Whether the lane has a healthy exit; one that another lane holds is healthy, too.
+-- Whether the lane has a healthy exit, also one that another lane holds.
 function has_healthy_exit(roster)
   return roster.healthy + (roster.held or 0) > 0
 end
 
--- The index of the exit that a host of a sticky pool keeps, while it is healthy.
+-- The index of the kept exit of a host of a sticky pool, while it is healthy.
 function kept_index(lane)
   local roster, pool = lane.roster, lane.pool
   local index = roster.kept_index
@@ -16,8 +16,8 @@ function kept_index(lane)
   return exit_rules.keeps_exit(pool, roster.kept_since, row and row.parked_until or 0) and index or nil
 end
 
--- The healthy exits form a ring and are used in turn: the next one that is free and due, or nil. A whole round that found none is not
--- made again in this call. None of `away` is given, if there are any: then the round is made for this worker alone.
+-- The next exit in the ring of healthy exits that is free and due, or nil. A whole round without one is not repeated in this call.
+-- Exits in `away` are left out; the round is then for this worker alone.
 function due_in_ring(roster, cap, away)
   if roster.is_round_done and not away then return nil end
   local marks, flights, next_starts, index, last = roster.marks, roster.flights, roster.next_starts, roster.next_index, roster.size
@@ -38,7 +38,7 @@ function due_in_ring(roster, cap, away)
   return nil
 end
 
--- When an exit may be used next; 0: now.
+-- When the next exit may be used; 0: now.
 function next_free(roster, first_rest, cap)
   if first_rest <= now or due_in_ring(roster, cap) then return 0 end
   local flights, soonest = roster.flights, first_rest
@@ -48,11 +48,11 @@ function next_free(roster, first_rest, cap)
   return soonest
 end
 
--- Note on the lane from when on it has a free exit.
+-- Note in the lane when its next exit is free.
 function refresh_exits(lane)
   local roster, pool = roster_of(lane), pool_of(lane.via)
   lane.exits_changed = false
-  -- What other crawls do with the exits can end at any time.
+  -- Other crawls may stop using the exits at any time.
   if roster.elsewhere then roster.elsewhere, roster.is_round_done = nil, nil end
   if not pool.exists then return end
   roster.starved_since = exit_rules.starved_since(roster.starved_since, has_healthy_exit(roster))
@@ -64,7 +64,7 @@ function refresh_exits(lane)
     if pool.rotate > 0 then free_at = math.min(free_at, roster.kept_since + pool.rotate) end
   end
   lane.exits_next = exit_rules.look_again_at(free_at, pool, roster.starved_since)
-  -- Behind all lanes that wait longer: those are for this worker to see next.
+  -- Behind the lanes that have waited longer: this worker must reach those next.
   if lane.was_passed_over and lane.exits_next <= now then lane.exits_next = now end
 end
 

@@ -1,16 +1,15 @@
 -- needs: server
 -- gives: host_names
 -- lazy
--- Which crawls have a lane of a name, and what is kept of hosts whose crawls were deleted. Both are for all crawls of the slot: for
--- their shards of this number. Times in it are of the server's clock.
+-- Which crawls have a lane of a name, and the kept state of hosts whose crawls were deleted: for all crawls in the slot. Times are
+-- of the server's clock.
 --
--- hosts      lane → the crawls that have it and share it, as their keys name them, a newline behind each
--- kept:LANE  last start, blocked until, rules until, delay of the rules, learnt interval, until when that counts, until when all of it
---            does (doubles), length of why (2 bytes), why the rules' pace is no crawl's, rules
+-- hosts      lane → the crawls that have and share it, named as in keys, each with a newline
+-- kept:LANE  last start, blocked until, rules until, delay of the rules, learnt interval, its expiry, expiry of all of it (doubles),
+--            length of why (2 bytes), why (the reason for the rules' pace), rules
 local KEPT = '>dddddddI2'
 local slot, mine = string.match(P, '^(shoal:{[^}]*}:)(.*):$')
--- slot: what the keys of the slot begin with that belong to no crawl; is_shared: other crawls lie there, too;
--- mine: this crawl, as keys name it
+-- slot: the prefix of the slot's keys that belong to no crawl; is_shared: other crawls are in it; mine: this crawl, named as in keys
 host_names = {slot = (slot or P) .. ':', is_shared = slot ~= nil, mine = mine}
 
 -- The prefixes of the other crawls that share a lane of this name.
@@ -22,7 +21,7 @@ function host_names.others(name)
   return found
 end
 
--- This crawl shares a lane of this name from here on; gives whether there is anything to look at.
+-- Register that this crawl shares a lane of this name; gives whether there are other lanes or kept state to read.
 function host_names.join(name)
   local crawls, own = call('HGET', host_names.slot .. 'hosts', name) or '', mine .. '\n'
   if string.find('\n' .. crawls, '\n' .. own, 1, true) then return crawls ~= own end
@@ -38,7 +37,7 @@ function host_names.leave(name)
   if crawls == '' then call('HDEL', host_names.slot .. 'hosts', name) else call('HSET', host_names.slot .. 'hosts', name, crawls) end
 end
 
--- What is kept of a host at this time of the server; nil: nothing, or nothing that still counts.
+-- The kept state of a host that is valid at this time of the server; nil: none.
 function host_names.kept(name, clock)
   local value = call('GET', host_names.slot .. 'kept:' .. name)
   if not value then return nil end
@@ -50,7 +49,7 @@ function host_names.kept(name, clock)
   return host
 end
 
--- A lane of this name is deleted: what still matters of it is kept. Its times are of the server's clock.
+-- Keep the still valid state of a lane that is about to be deleted. Its times are of the server's clock.
 function host_names.keep(name, lane, clock)
   local host = host_names.kept(name, clock) or {
     last_start = 0, blocked_until = 0, rules_until = 0, delay = 0, learnt = 0, learnt_until = 0, ends = 0, why = '', rules = '',

@@ -1,8 +1,8 @@
 -- needs: server
 -- gives: host_rules
 -- lazy
--- The rules by which crawls share a host. rules/hosts.py says what they mean; both must give the same answers. A lane of another
--- crawl is a table, with its times in the time of the crawl that looks.
+-- The rules of hosts that crawls share. rules/hosts.py explains them; both must give the same answers. A lane of another crawl is a
+-- table, with its times in the time of the reading crawl.
 host_rules = {}
 
 -- twin: rules/hosts.py first_sharing
@@ -37,7 +37,7 @@ local function least(one, other)
   return one and math.min(one, other) or other
 end
 
--- Gives a table with the fields of Limits; what is None there is nil.
+-- Gives a table with the fields of Limits; nil stands for None.
 -- twin: rules/hosts.py limits_of
 function host_rules.limits_of(interval, base_interval, cap, others, own_start)
   local limits = {in_flight = 0, not_before = 0, is_opening = false, least_turn = nil}

@@ -1,11 +1,11 @@
 -- needs: lanes other_lanes shared_exits
 -- gives: hosts
 -- lazy
--- Hosts that several crawls share: what the others leave to a lane, before it starts a request. A lane that is alone has to look only
--- when it needs rules.
+-- Hosts that several crawls share: the limits that others put on a lane before it starts a request. An ALONE lane reads others only if
+-- it needs rules.
 hosts = {}
 
--- What was kept of the host, as if it were one more lane.
+-- The kept state of the host, as one more lane.
 local function kept_lane(lane)
   local host = host_names.kept(lane.name, wall)
   if not host then return nil end
@@ -24,7 +24,7 @@ local function limits_of(lane, own_start)
   return limits
 end
 
--- How the lane stands to the others from here on: alone, if none of them matters. They look before they do anything.
+-- Set how the lane stands to the others: ALONE if none of them matters. The others become SHARED.
 local function stand(lane, limits)
   lane.sharing = ALONE
   for _, other in ipairs(limits.seen) do
@@ -33,8 +33,8 @@ local function stand(lane, limits)
   for _, other in ipairs(lane.others) do other_lanes.mark(other, lane.name) end
 end
 
--- The limits that hold for the lane, as host_rules.limits_of gives them; nil: its own. It is about to be changed, or to start a request;
--- one that has missed its slot may have it.
+-- The limits of the lane, as host_rules.limits_of gives them; nil: its own. Called before it is changed or starts a request; a
+-- request that has missed its slot may take it.
 function hosts.limits(lane, has_missed)
   if lane.sharing ~= SHARED then return nil end
   if not lane.others then lane.others, lane.kept = other_lanes.of(lane.name), kept_lane(lane) end
@@ -43,7 +43,7 @@ function hosts.limits(lane, has_missed)
   return limits
 end
 
--- The rules of another crawl's lane that are valid longest; those of the kept host, if they are.
+-- The longest valid rules of another crawl's lane, or of the host's kept state.
 local function best_rules(lane)
   local best, ends = nil, now
   for _, other in ipairs(lane.others) do
@@ -54,7 +54,7 @@ local function best_rules(lane)
   if best then return ends, records.rules_of(best.prefix, lane.name) end
 end
 
--- A lane without valid rules takes those of another crawl, and is as slow as they ask for.
+-- Give a lane without valid rules the rules of another crawl, with their pace.
 local function take_rules(lane)
   local ends, rules, delay, why = best_rules(lane)
   if not ends then return end
@@ -66,7 +66,7 @@ local function take_rules(lane)
   lane.rules_until, lane.version = ends, lane.version + 1
 end
 
--- The lane asks for start slots: it looks at the others, once in a call.
+-- Read the other lanes for a lane that wants start slots, once per call.
 function hosts.look(lane)
   local needs_rules = lane.sharing ~= APART and lane_rules.needs_opening(lane)
   if lane.limits or not (needs_rules or lane.sharing == SHARED) then return end
@@ -82,8 +82,8 @@ function hosts.look(lane)
   lane.limits, crawl.has_looked = limits, true
 end
 
--- Whether other crawls let the lane, which has looked, start nothing in time. It then waits anew: until it may, or to look again. It
--- stays due where leases are overdue: the caller has them reclaimed and asks again.
+-- Whether other crawls keep the lane from starting in time. Its next start is then when it may start, or soon, to check again. If
+-- leases are overdue it stays due: the caller reclaims them and asks again.
 function hosts.hold_back(lane, horizon)
   local limits = lane.limits
   lane.turn = host_rules.turn_owed(lane.turn, crawl.share, limits, horizon)

@@ -1,8 +1,8 @@
 -- needs: server
 -- gives: FIXED_NAMES kinds_of_record remove_key_sets
--- What lies under a crawl's prefix besides its lanes: for scripts that go through all of it.
+-- The keys under a crawl's prefix besides those of its lanes: for scripts that process all of them.
 --
--- The record is the last one: as long as it is there, the rest can be found.
+-- The record is the last one: while it exists, the rest can be found.
 FIXED_NAMES = {
   'ready', 'busy', 'later', 'visits', 'held', 'leases', 'tries', 'dead', 'graves', 'count', 'turns', 'outcomes', 'rejected', 'notes', 'samples',
   'rules', 'whys', 'shared', 'repair', 'bad', 'feeders', 'outbox', 'sent', 'grants', 'turns:via', 'exits', 'sessions', 'pools', 'offers', 'points', 'points:long', 'crawl',
@@ -15,7 +15,7 @@ function kinds_of_record()
   return kinds
 end
 
--- Remove a bounded number of the sets of keys, from the last one on; gives whether more are left.
+-- Delete a bounded number of sets of keys, from the last one; gives whether more are left.
 function remove_key_sets()
   local MAX_SETS = 500
   local crawl = read_fields('crawl', 'buckets', 'filters')

@@ -1,6 +1,6 @@
 -- needs: server
 -- gives: key_rules
--- The rules of keys that expire. rules/keys.py says what they mean; both must give the same answers.
+-- The rules of keys that expire. rules/keys.py explains them; both must give the same answers.
 key_rules = {}
 
 -- twin: rules/keys.py generations_due

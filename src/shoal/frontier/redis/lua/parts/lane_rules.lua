@@ -1,6 +1,6 @@
 -- needs: server
 -- gives: lane_rules
--- The rules of lanes: when a lane may start. rules/lanes.py says what they mean; both must give the same answers.
+-- The rules of lanes: when a lane may start. rules/lanes.py explains them; both must give the same answers.
 lane_rules = {}
 
 -- Gives interval and cap.
@@ -10,7 +10,7 @@ function lane_rules.first_pace(interval, cap, pool)
   return interval, cap
 end
 
--- Changes the lane's last and next start. `longest`: the longest interval of all crawls; its own if it is not given.
+-- Changes the lane's last and next start. `longest`: the longest interval of all crawls; nil: the lane's own.
 -- twin: rules/lanes.py take_slot
 function lane_rules.take_slot(lane, at, longest)
   local interval = longest or lane.interval
@@ -42,7 +42,7 @@ local function counts(lane, interval, if_interval, started, is_former)
   return interval > lane.interval and not is_former
 end
 
--- Changes the lane's pace. What is nil stays as it is.
+-- Changes the lane's pace. Values that are nil stay.
 -- twin: rules/lanes.py update_pace
 function lane_rules.update_pace(lane, interval, if_interval, base_interval, cap, rest_seconds, started)
   local is_former = lane_rules.is_of_former_wave(lane, started)
@@ -82,7 +82,7 @@ function lane_rules.follow_pace(lane, old_interval, old_cap, interval, cap)
   if lane.cap == old_cap then lane.cap = cap end
 end
 
--- Searches may make the lane no faster than this now; 0: they make it no faster than its own pace. Changes the lane's pace.
+-- Slow the lane down to the fastest pace that searches may reach now; 0: to its own pace. Changes the lane's pace.
 function lane_rules.stay_within(lane, fastest)
   local least = fastest > 0 and math.min(fastest, lane.base_interval) or lane.base_interval
   if lane.interval >= least then return end

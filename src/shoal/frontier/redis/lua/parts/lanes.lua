@@ -5,16 +5,16 @@
 -- Lanes: read once per call, changed in Lua, written back once by save_lanes, which also keeps `ready` and `busy` in step.
 --
 -- lanes  lane → its record, seventeen doubles: age, next start, last start, blocked until, interval, base interval, cap, in
---        flight, known, opener's token, rules until, rules' version, how it stands to lanes of other crawls, its turn, until when
---        it wants a start slot and its limits count, when an exit is free next; behind it the lane's roster
---        (see roster_record). One packed value: a field for each would cost eight times as long to read. The record outlives the
+--        flight, known, opener's token, rules until, rules' version, sharing (APART, ALONE or SHARED), its turn, until when it
+--        wants a start slot, until when its limits count, when an exit is free next; then the lane's roster
+--        (see roster_record). One packed value: reading a field for each takes eight times as long. The record outlives the
 --        queue: its next start is the host's politeness.
--- ready  age and lane → time from which it may start; only lanes with waiting tasks of the kind http, free cap and no lease that
---        opens them
+-- ready  age and lane → time from which it may start; only lanes with waiting tasks of the kind http, below their cap and without an
+--        opening lease
 -- ready:KIND  the same for tasks of another kind
 -- busy   age and lane → −(waiting · 2^21 + in flight); only lanes with waiting tasks or requests in flight
 -- rules  lane → its rules
--- whys   "r" and lane → why it rests or is slow; "p" and lane → why its own pace is not the crawl's. Shown only while it holds
+-- whys   "r" and lane → why it rests or is slow; "p" and lane → why its own pace is not the crawl's. Shown only while it is true
 -- q:LANE task → order (see tasks); tasks of the kind http
 -- kq:KIND:LANE  the same for tasks of another kind
 -- A lane has one pace for its tasks of all kinds. In a crawl with several kinds `lane.queues` has the number of waiting tasks, the
@@ -25,7 +25,7 @@ lanes, lane_list, keep = {}, {}, {}
 
 HTTP = 'http'
 
--- Whether pages that were fetched already wait in the lane: it has no pace and needs no rules.
+-- Whether the lane is for fetched pages: it has no pace and needs no rules.
 function is_stage(lane_name)
   return string.find(lane_name, STAGE, 1, true) ~= nil
 end
@@ -38,7 +38,7 @@ function ready_key(kind)
   return kind == HTTP and 'ready' or 'ready:' .. kind
 end
 
--- The lane and the kind of a queue by its name without the prefix.
+-- The lane and the kind of a queue, from its name without the prefix.
 function lane_of_queue(name)
   local kind, lane = string.match(name, '^kq:([^:]*):(.*)$')
   if kind then return lane, kind end
@@ -69,7 +69,7 @@ function has_room_for(kind)
   return not kind_names or is_kind[kind] or #kind_names + 1 < MAX_KINDS
 end
 
--- The crawl has tasks of this kind from here on.
+-- Add this kind to the crawl.
 function learn_kind(kind)
   if is_kind and is_kind[kind] then return end
   kind_names, is_kind = kind_names or {}, is_kind or {}
@@ -85,13 +85,13 @@ function learn_kind(kind)
   end
 end
 
--- Where tasks of this kind, nil for http, wait. A kind that is not known is of a record that outlived the crawl's.
+-- The queue for tasks of this kind; nil: http. An unknown kind is from a record that outlived the crawl's.
 function queue_of(lane, kind)
   if kind then learn_kind(kind) end
   return lane.queues and lane.queues[kind or HTTP] or lane
 end
 
--- How many tasks of these kinds wait in the lane; of a crawl with one kind: of http.
+-- How many tasks of these kinds wait in the lane; in a crawl with one kind: of http.
 function waiting_of(lane, kinds)
   if not lane.queues then return kinds[1] == HTTP and lane.waiting or 0 end
   local waiting = 0
@@ -106,8 +106,8 @@ local function comes_first(one, other)
   return one.order < other.order
 end
 
--- The lane's next tasks of these kinds, each with its order behind it; and in a crawl with several kinds, at the index of each task,
--- the queue that it is in.
+-- The lane's next tasks of these kinds, each followed by its order; and in a crawl with several kinds, at the index of each task, its
+-- queue.
 function next_entries(lane, kinds, total)
   if not lane.queues then return call('ZRANGE', P .. 'q:' .. lane.name, 0, total - 1, 'WITHSCORES') end
   local filled, merged, entries, queues = {}, {}, {}, {}
@@ -128,7 +128,7 @@ function next_entries(lane, kinds, total)
   return entries, queues
 end
 
--- Take the lane's first tasks out of their queues: so many of http's, or those that each queue has lent.
+-- Remove the lane's first tasks from their queues: this many of http, or those leased from each queue.
 function drop_entries(lane)
   if not lane.queues then
     if lane.lent and lane.lent > 0 then call('ZREMRANGEBYRANK', P .. 'q:' .. lane.name, 0, lane.lent - 1) end
@@ -159,7 +159,7 @@ function find_lane(name)
   if not value then return nil end
   local age, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight, known, opener, rules_until, version,
     sharing, turn, wants_until, heeded_until, exits_next = unpack_struct(LANE_RECORD, value)
-  -- All fields at once, those of adopt_lane too: a table that grows field by field costs much more.
+  -- All fields at once, also those of adopt_lane: a table that grows field by field costs much more.
   lane = {
     name = name, value = value, member = string.sub(value, 1, 8) .. name, waiting = call('ZCARD', P .. 'q:' .. name), age = age,
     next_start = next_start, last_start = last_start, blocked_until = blocked_until, interval = interval,
@@ -168,7 +168,7 @@ function find_lane(name)
     exits_next = exits_next, adds = nil, via = nil, was_ready = nil, was_due = nil, was_waiting = nil, was_in_flight = nil,
     lent = nil,
   }
-  -- Not a time, so the record is damaged: the caller has it replaced. Without this the lane would never start.
+  -- No valid time, so the record is damaged: the error makes the caller replace it. Else the lane would never start.
   assert(lane.next_start < LATEST_TIME, 'a lane record that cannot be read')
   return adopt_lane(lane)
 end
@@ -187,14 +187,14 @@ local function packed(lane)
   return #lane.value <= RECORD_SIZE and value or value .. string.sub(lane.value, RECORD_SIZE + 1)
 end
 
--- The lane is in none of the indexes.
+-- Remove the lane from the indexes.
 function unindex(lane)
   lane.was_ready, lane.was_waiting = false, -1
   for _, queue in pairs(lane.queues or {}) do queue.was_ready = false end
 end
 
--- The lane of this name; a new one starts with the pace of the crawl or its pool. Ages are the server's, whatever time a test sets.
--- A new lane is written at once: no script would find a queue without it.
+-- The lane of this name; a new one starts with the pace of the crawl or its pool, and is written at once: without it, no script would
+-- find its queue. Ages are of the server's clock, also in tests that set the time.
 function need_lane(name)
   local lane = find_lane(name)
   if lane then return lane end
@@ -204,7 +204,7 @@ function need_lane(name)
   local interval, cap = lane_rules.first_pace(crawl.interval, crawl.cap, via and pool_of(via))
   if is_stage(name) then interval, cap = 0, STAGE_CAP end
   local sharing = crawl.share and host_rules.first_sharing(name, false) or APART
-  -- First: the others need not find a lane there, but must find this crawl when it has one.
+  -- First: after a crash, others may find no lane here, but must find this crawl if it has one.
   if sharing == ALONE and host_names.join(name) then sharing = SHARED end
   lane = {
     name = name, member = pack('>d', age) .. name, age = age, next_start = now, last_start = 0, blocked_until = 0,
@@ -217,12 +217,12 @@ function need_lane(name)
   call('HSET', P .. 'count', 'age', format('%.0f', age))
   call('HSET', P .. 'lanes', name, lane.value)
   adopt_lane(lane)
-  -- A queue whose record was lost: it is in neither index under this age.
+  -- A queue whose record was lost: neither index has it under this age.
   if lane.waiting > 0 then unindex(lane) end
   return lane
 end
 
--- A lease of the lane is over; the request that opened it was a start.
+-- A lease of the lane has ended. The request of an opening lease counts as a start.
 function leave_lane(lane, held)
   if not held.has_landed then lane.in_flight = lane.in_flight - 1 end
   if lane.opener == held.token then
@@ -236,14 +236,14 @@ function keep.why(field, why)
   if why ~= '' then call('HSET', P .. 'whys', field, why) else call('HDEL', P .. 'whys', field) end
 end
 
--- The lane has these rules, which ask for a pace, 0 is none; other crawls take them over with it.
+-- Store the lane's rules, with the pace that they ask for (0: none); other crawls take over both.
 function keep.rules(lane, rules, delay, why)
   call('HSET', P .. 'rules', lane.name, rules)
   if delay > 0 then call('HSET', P .. 'shared', 'd' .. lane.name, pack('>d', delay) .. why) else call('HDEL', P .. 'shared', 'd' .. lane.name) end
 end
 
--- Eight values from ARGV[at]: interval, if_interval, base_interval, cap, rest_seconds, rules, rules_seconds, started.
--- "" means: not given. Rules begin with "=". `why` is for people. `learnt`, nil or "": the interval that a search has learnt.
+-- Eight values from ARGV[at]: interval, if_interval, base_interval, cap, rest_seconds, rules, rules_seconds, started; "": not given.
+-- Rules begin with "=". `why` is for people. `learnt`: the interval that a search has learnt; nil or "": none.
 function update_lane(lane, at, why, learnt)
   local interval, if_interval, base_interval, cap, rest_seconds, rules, rules_seconds, started = unpack(ARGV, at, at + 7)
   local blocked_until, former_interval = lane.blocked_until, lane.interval
@@ -262,7 +262,7 @@ function update_lane(lane, at, why, learnt)
   end
 end
 
--- Note what puts the lane into an index of lanes that may start, with the time of its next start, or takes it out.
+-- Collect the changes to an index of lanes that may start: the lane with the time of its next start, or its removal.
 local function index_start(lane, ready, is_due, was_ready, due)
   if is_due and not (was_ready and lane.was_due == due) then
     ready.added[#ready.added + 1] = due
@@ -298,7 +298,7 @@ local function index_lane(lane, changes, busy)
   end
 end
 
--- One command for all lanes: a call for each costs as much as what it changes.
+-- One command for all lanes: a call costs as much as the change itself.
 local function save_index(name, changes)
   write_in_parts('ZADD', P .. name, changes.added)
   write_in_parts('ZREM', P .. name, changes.removed)

@@ -1,10 +1,10 @@
 -- needs: lanes picking task_records task_rules letters
 -- gives: lend save_lent
--- Lending: tasks of a lane become leases, each with a token and, where the lane goes via a pool, with an exit.
+-- Leasing the tasks of a lane: each lease gets a token and, in a lane with a pool, an exit.
 local held_fields, lease_fields, used_tries = {}, {}, {}
 local token
 
--- No two shards give the same one.
+-- No two shards give the same token.
 local function next_token()
   local least = task_rules.next_token(token)
   return is_sharded and least + (crawl.shard - least) % crawl.shards or least
@@ -38,7 +38,7 @@ local function tries_of(entries)
   return call('HMGET', P .. 'tries', unpack(keys))
 end
 
--- A task of the lane waits no more; it leaves its queue with drop_entries.
+-- Uncount a waiting task of the lane; drop_entries removes it from its queue.
 local function leave_queue(lane, queue)
   lane.waiting = lane.waiting - 1
   if not queue then
@@ -49,8 +49,8 @@ local function leave_queue(lane, queue)
   queue.waiting, queue.lent = queue.waiting - 1, (queue.lent or 0) + 1
 end
 
--- The lane's exits rested for too long: its tasks are dead, a bounded number at a time. With the last one the lane's patience
--- begins anew.
+-- Give up tasks of a lane whose exits rested for too long, a bounded number per call. After the last one, the lane's patience begins
+-- again.
 local function give_up(lane, kinds)
   local reason = exit_rules.no_exit_reason(lane.via, lane.pool.exists)
   local entries, queues = next_entries(lane, kinds, MAX_GIVEN_UP)
@@ -71,12 +71,11 @@ local function give_up(lane, kinds)
   lane.exits_changed = true
 end
 
--- Lend the lane's next tasks up to the first suspect, or, if the terms allow it, a suspect alone: true says that it did, and that
--- nothing more may be lent in this call. Adds to the reply: lane, interval, base interval, letters ("o": opens the lane, "s":
--- stopped before a suspect), rules' version, first token (the others follow, as many apart as there are shards), a list with the
--- wait, attempt, losses and free retries (8, 4, 2 and 2 bytes) before each task, and "", or of a lane that goes via a pool in
--- lines: the interval of an exit and the versions of the tasks' sessions, if there are any, with spaces between them; the exit
--- of each task.
+-- Lease the lane's next tasks up to the first suspect, or, if allowed, a suspect alone: then gives true, and nothing more may be
+-- leased in this call. Adds to the reply: lane, interval, base interval, letters ("o": opens the lane, "s": stopped at a suspect),
+-- rules' version, first token (the next ones differ by the number of shards), a list with wait, attempt, losses and free retries
+-- (8, 4, 2 and 2 bytes) before each task, and ""; for a lane with a pool, lines instead: the interval of an exit and, if any, the
+-- versions of the tasks' sessions, separated by spaces; then the exit of each task.
 function lend(lane, total, terms, reply)
   local limits = lane.limits
   if limits then lane.next_start = math.max(lane.next_start, limits.not_before) end
@@ -139,7 +138,7 @@ function lend(lane, total, terms, reply)
   return is_alone
 end
 
--- Write the leases that lend gave, and say how many there are: tasks are in `held` before they leave the queue.
+-- Write the leases that lend has collected; gives how many. Tasks are in `held` before they leave the queue.
 function save_lent()
   if #held_fields == 0 then return 0 end
   call('HSET', P .. 'count', 'token', format('%.0f', token))

@@ -1,6 +1,6 @@
 -- needs: crawl task_rules
 -- gives: first_of_dead read_dead grave_of bury unbury drop
--- Dead letters: how they are written, and how they leave.
+-- Dead letters: writing, requeueing, dropping.
 --
 -- dead    key → time, order, attempts, lane, reason, detail, task
 -- graves  sequence (4 bytes) and key → time of death
@@ -11,7 +11,7 @@ local function pack_dead(letter)
     .. letter.lane .. letter.reason .. letter.detail .. letter.task
 end
 
--- Its time, the lengths of its lane and its reason, and where the lane begins, with the reason behind it.
+-- Its time, the lengths of its lane and its reason, and where the lane begins; the reason follows it.
 function first_of_dead(value)
   local died, _, _, lane, reason, _, at = unpack_struct(LETTER, value)
   return died, lane, reason, at
@@ -32,7 +32,7 @@ function grave_of(order, key)
   return pack('>I4', order % SEQUENCES) .. key
 end
 
--- The task of a lease, or one that waited, is dead.
+-- Store a leased or waiting task as a dead letter.
 function bury(held, reason, detail)
   local key = string.sub(held.task, 1, 8)
   count('dead', 1)
@@ -44,7 +44,7 @@ function bury(held, reason, detail)
   call('ZADD', P .. 'graves', wall, grave_of(held.order, key))
 end
 
--- The letter leaves; its task waits again, or is dropped.
+-- Remove the letter; its task waits again, or is dropped.
 function unbury(key, letter)
   count('dead', -1)
   tally('outcomes', task_rules.outcome_of(letter.reason), -1)
@@ -52,7 +52,7 @@ function unbury(key, letter)
   call('ZREM', P .. 'graves', grave_of(letter.order, key))
 end
 
--- The letter counts as done from here on.
+-- Drop the letter: its task counts as done.
 function drop(key, letter)
   unbury(key, letter)
   count('done', 1)

@@ -1,12 +1,12 @@
 -- needs: server
 -- gives: offers
--- Exits that workers offer, as scripts read them: the worker that a call is for has only some of them at hand.
--- was_passed_over: a lane of this call lent nothing because its exits that are due are those of other workers
+-- Exits that workers offer: each worker has only some of them.
+-- was_passed_over: a lane of this call leased nothing because all its due exits belong to other workers
 offers = {was_passed_over = false}
 
 local at_hand = {}
 
--- The worker that this call is for offers these exits: for each pool a line with its name, one for each exit, and an empty one.
+-- The exits that the calling worker offers: per pool a line with its name, one per exit, and an empty line.
 function offers.take_in(text)
   local exits
   for line in string.gmatch(text or '', '([^\n]*)\n') do
@@ -21,7 +21,7 @@ function offers.take_in(text)
   end
 end
 
--- What workers offer to a pool: its limits as text, the names of the exits, and until when by name.
+-- The offers to a pool: its limits as text, the names of the exits, and by name until when.
 function offers.read(text)
   local names, until_when = {}, {}
   local limits, last = string.match(text, '^([^\n]*)\n()')
@@ -46,7 +46,7 @@ local function find_away(pool)
   return away
 end
 
--- The indexes of the exits of a pool that other workers offer and this one does not; false: there are none.
+-- The indexes of the exits of a pool that only other workers offer; false: none.
 function offers.away_from(pool)
   if pool.away == nil then pool.away = pool.offered and pool.offered ~= '' and find_away(pool) end
   return pool.away

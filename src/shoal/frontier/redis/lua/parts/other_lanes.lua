@@ -1,16 +1,16 @@
 -- needs: crawl host_names host_rules other_records
 -- gives: other_lanes
 -- lazy
--- Lanes that other crawls share under the same name, read and never written, but for one mark.
+-- Lanes of other crawls with the same name: read, and never written except for the mark `sharing`.
 --
--- accounts  exit of an exclusive pool → the crawl, as its keys name it, that held it last: one lease of all crawls of the slot that share
---           hosts holds it. Exits are known by name
+-- accounts  exit of an exclusive pool → the crawl, named as in keys, that held it last: among all crawls of the slot that share
+--           hosts, one lease holds it. Exits are known by name
 local SHARING_AT, HOLDER_AT = 97, 33
 local mine = string.sub(P, #host_names.slot, -2)
 local crawls, is_overdue = {}, {}
 other_lanes = {}
 
--- Of the crawl with this prefix: what is added to the server's clock in its time, and its state.
+-- The clock shift and the state of the crawl with this prefix.
 local function crawl_of(prefix)
   if not crawls[prefix] then
     local fields = redis.pcall('HMGET', prefix .. 'crawl', 'clock_shift', 'state')
@@ -46,12 +46,12 @@ function other_lanes.of(name)
   return found
 end
 
--- The crawl whose keys begin with this prefix.
+-- The name of the crawl with this prefix.
 function other_lanes.crawl_name(prefix)
   return string.sub(prefix, #host_names.slot, -2)
 end
 
--- A lane that was alone looks at others before it does anything, from here on.
+-- Mark an ALONE lane of another crawl as SHARED.
 function other_lanes.mark(other, name)
   if other.sharing ~= ALONE then return end
   other.sharing = SHARED
@@ -59,7 +59,7 @@ function other_lanes.mark(other, name)
     string.sub(other.value, 1, SHARING_AT - 1) .. pack('>d', SHARED) .. string.sub(other.value, SHARING_AT + 8))
 end
 
--- Note this crawl if leases of it are overdue; gives whether they are.
+-- Note this crawl if it has overdue leases; gives whether it has.
 function other_lanes.note_overdue(prefix)
   if is_overdue[prefix] == nil then
     local latest = format('%.17g', wall + shift_of(prefix) - crawl.lease_seconds)
@@ -70,7 +70,7 @@ function other_lanes.note_overdue(prefix)
   return is_overdue[prefix]
 end
 
--- The interval that searches of other crawls have learnt of this host most lately; nil: none that still counts.
+-- The interval that the latest search of another crawl has learnt for this host; nil: none that is valid.
 function other_lanes.learnt(name)
   local host, interval, ends = host_names.kept(name, wall), nil, now
   if host and host.learnt_until + crawl.shift > ends then interval, ends = host.learnt, host.learnt_until + crawl.shift end
@@ -82,7 +82,7 @@ function other_lanes.learnt(name)
   return interval
 end
 
--- The prefix of another crawl that holds the exit; nil: none does.
+-- The prefix of the other crawl that holds the exit; nil: none.
 function other_lanes.holder(exit)
   local crawl_name = crawl.share and call('HGET', host_names.slot .. 'accounts', exit)
   if not crawl_name or crawl_name == mine then return nil end

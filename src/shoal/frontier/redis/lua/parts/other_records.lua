@@ -1,22 +1,21 @@
 -- needs: server
 -- gives: records
 -- lazy
--- What scripts read of a lane in whose crawl they do not run: a crawl whose keys cannot be read is passed over, as it is not for them
--- to mend it.
+-- Reading lanes of other crawls. Crawls whose keys cannot be read are left out: their own workers set aside damaged records.
 --
--- shared  "d" and lane → the pace that its rules ask for (double) and why; "l" and lane → the interval that a search has learnt, until
---         when that counts (doubles): what other crawls take over
+-- shared  what other crawls take over: "d" and lane → the pace that its rules ask for (double) and why; "l" and lane → the interval that
+--         a search has learnt, and its expiry (doubles)
 local SIZE = 136
 local DOUBLE, LEARNT = 8, '>dd'
 records = {}
 
--- Gives nil also where the key is of another type.
+-- Gives nil also for a key of another type.
 function records.read_text(command, ...)
   local value = redis.pcall(command, ...)
   return type(value) == 'string' and value or nil
 end
 
--- Gives nil for what is no record.
+-- Gives nil if it is no valid record.
 function records.read_lane(value)
   if not value or #value < SIZE then return nil end
   local lane, _ = {value = value}, nil
@@ -34,13 +33,13 @@ function records.rules_of(prefix, name)
     delay and string.sub(delay, DOUBLE + 1) or ''
 end
 
--- Gives the interval that searches have learnt for the lane, and until when that counts; nil: none.
+-- Gives the interval that searches have learnt for the lane, and its expiry; nil: none.
 function records.learnt_of(prefix, name)
   local value = records.read_text('HGET', prefix .. 'shared', 'l' .. name)
   if value and #value == 2 * DOUBLE then return unpack_struct(LEARNT, value) end
 end
 
--- A lane of a crawl that is deleted, with its times as the server's clock has them.
+-- A lane of a crawl that is being deleted, with times of the server's clock.
 function records.read_for_others(prefix, name, value, shift)
   local lane = records.read_lane(value)
   if not lane then return nil end

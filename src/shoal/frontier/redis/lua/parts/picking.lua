@@ -1,7 +1,6 @@
 -- needs: free_exits offers other_lanes
 -- gives: pick_exit start_exit gives_up
--- Picking exits: which exit a lane takes next, and what a start through an exit does to it. rules/exits.py says in which order
--- exits are taken.
+-- Which exit a lane takes next, in the order of rules/exits.py, and the effect of a start on the exit.
 
 local put_off_so_far = 0
 
@@ -19,7 +18,7 @@ local function without(members, away)
   return own
 end
 
--- The first exit whose rest is over. Some are read at a time; each one that was read ends its rest or gets a new one.
+-- The first exit whose rest is over. Read in portions; the rest of each exit that was read ends or is set anew.
 local function rested_index(lane, total)
   local roster, away = lane.roster, offers.away_from(lane.pool)
   local rested = roster.rested
@@ -41,7 +40,7 @@ local function comes_before(one, other)
   return one.start < other.start or (one.start == other.start and one.index < other.index)
 end
 
--- The healthy and free exit that is due first, later than now and not later than `latest`.
+-- The healthy, free exit that is due first, after now and until `latest`.
 local function early_index(roster, cap, latest, away)
   local early = roster.early
   if not early then
@@ -61,7 +60,7 @@ local function early_index(roster, cap, latest, away)
   return entry.index
 end
 
--- The exit may be used again in this call. Most exits go to the end of the list.
+-- The exit may be used again in this call. Most exits are appended to the list.
 local function give_back(early, index, start)
   local entry, at = {index = index, start = start}, #early + 1
   while at > early.first and comes_before(entry, early[at - 1]) do
@@ -71,14 +70,14 @@ local function give_back(early, index, start)
   early[at] = entry
 end
 
--- The prefix of another crawl that holds this exit of an exclusive pool, or nil; and whether its leases are to be reclaimed first.
+-- The prefix of another crawl that holds this exit of an exclusive pool, or nil; and whether its leases must be reclaimed first.
 local function held_elsewhere(pool, exit)
   local prefix = pool.exclusive ~= 0 and other_lanes.holder(exit)
   if not prefix then return nil, false end
   return prefix, other_lanes.note_overdue(prefix)
 end
 
--- Whether the exit is parked or held by another lease; then the lane puts it off until a time.
+-- The mark PARKED or HELD of an exit that the lane may not use now, and until when; nil: it may.
 local function is_put_off(lane, index, is_held)
   local roster, row = lane.roster, find_exit(name_at(lane.pool, index))
   if not row and not is_held then return false end
@@ -93,7 +92,7 @@ local function is_put_off(lane, index, is_held)
   return true
 end
 
--- The exit that a host of a sticky pool keeps, if it may be used; nil: the host waits for it.
+-- The kept exit of a host of a sticky pool, if it may be used; nil: the host waits for it.
 local function usable_kept_index(lane, index, latest)
   local away = offers.away_from(lane.pool)
   if away and away[index] then return nil end
@@ -111,7 +110,7 @@ local function next_exit(lane, latest, total)
   local away = offers.away_from(pool)
   local is_exclusive = pool.exclusive ~= 0
   if not has_exit_rows and not is_exclusive and pool.sticky == 0 and (roster.first_rest or 0) > now then
-    -- Nearly always it is the next one.
+    -- Nearly always the next one.
     local index = roster.next_index
     if roster.marks == '' and roster.next_starts == NONE and index < roster.size and not roster.flights[index] and not away
       and not roster.elsewhere then
@@ -134,15 +133,14 @@ local function next_exit(lane, latest, total)
   return nil
 end
 
--- The index of the exit that is used next, not later than `latest`; nil when there is none. `total` exits are asked for in this
--- call.
+-- The index of the exit to use next, until `latest`; nil: none. `total`: how many exits this call asks for.
 function pick_exit(lane, latest, total)
   local index = next_exit(lane, latest, total)
   if not index and lane.pool.away then lane.was_passed_over, offers.was_passed_over = true, true end
   return index
 end
 
--- The lease holds an exit of an exclusive pool, and alone tries an exit that was parked.
+-- The lease holds an exit of an exclusive pool, and is the only one to try an exit that was parked.
 local function occupy(pool, index, token)
   local exit = name_at(pool, index)
   local row = pool.exclusive ~= 0 and need_exit(exit) or find_exit(exit)
@@ -155,7 +153,7 @@ local function occupy(pool, index, token)
   if pool.exclusive ~= 0 or is_on_trial then save_exit(exit) end
 end
 
--- A request goes out through the exit. If it rested, it is on probation or healthy from here on.
+-- Count a request that starts through the exit. If the exit rested, it is on probation or healthy now.
 function start_exit(lane, index, at, terms)
   local roster, pool, is_healthy = lane.roster, lane.pool, true
   local flight, next_start = (roster.flights[index] or 0) + 1, at + pool.interval
@@ -175,7 +173,7 @@ function start_exit(lane, index, at, terms)
     roster.next_starts[index] = nil
   end
   if is_healthy and flight < pool.cap then
-    -- In a table without this field, writing nil would cost as much as a new field.
+    -- Writing nil to a missing field costs as much as a new field.
     if next_start <= now then
       if roster.is_round_done then roster.is_round_done = nil end
     elseif roster.early and next_start <= terms.latest then
@@ -185,7 +183,7 @@ function start_exit(lane, index, at, terms)
   if has_exit_rows or pool.exclusive ~= 0 then occupy(pool, index, terms.token) end
 end
 
--- Whether the lane gives its tasks up: its exits rested for too long, or there is no such pool.
+-- Whether the lane gives up its tasks: its exits rested for too long, or the pool does not exist.
 function gives_up(lane)
   local roster = roster_of(lane)
   return exit_rules.gives_up(lane.pool, roster.starved_since, has_healthy_exit(roster), function() return first_rest_of(lane) end)

@@ -1,9 +1,9 @@
 -- needs: crawl
 -- gives: note_presence
--- A worker is there: it asks for leases or renews them. The crawl's latest time is noted, about once a second.
+-- Note, about once a second, that a worker asks for leases or renews them; gives whether the time was written.
 
--- Leases of so many seconds that ended while nobody could reach the server last once more: their workers renew them. A lease that
--- ended before that is lost as ever. Gives whether the time was noted.
+-- Leases that ended while no worker could reach the server get their time once more, for their workers to renew them. Leases that
+-- ended before that are lost.
 function note_presence(seconds)
   local last = crawl.clock_last
   if clock_rules.was_away(now, last, expected, seconds) then

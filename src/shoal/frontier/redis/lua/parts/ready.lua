@@ -1,13 +1,13 @@
 -- needs: lanes hosts outbox
 -- gives: asked_kinds room_of choose_lanes note_wishes bring_back_lanes ending ask_again
--- Which lanes may start, how many tasks each may lend, and what a lease call says of the crawl.
+-- Which lanes may start, how many tasks of each, and the state of the crawl in the answer to a lease call.
 
--- The kinds that a call asks for, as it names them: with commas between them, "" for http alone.
+-- The kinds that a call asks for, separated by commas; "": only http.
 function asked_kinds(text)
   if not text or text == '' then return {HTTP} end
   local kinds = {}
   for kind in string.gmatch(text, '[^,]+') do
-    -- First, so that a crawl with one kind need only look there.
+    -- First, so that a crawl with one kind reads only that index.
     if kind == HTTP then table.insert(kinds, 1, kind) else kinds[#kinds + 1] = kind end
   end
   return kinds
@@ -32,7 +32,7 @@ local function starts_first(one, other)
   return one.start < other.start or (one.start == other.start and one.member < other.member)
 end
 
--- The members of the indexes of several kinds, each once.
+-- The distinct members of the indexes of several kinds.
 local function members_of_kinds(kinds, limit, horizon)
   local entries, is_there, members = {}, {}, {}
   for i = 1, #kinds do
@@ -47,7 +47,7 @@ local function members_of_kinds(kinds, limit, horizon)
   return members
 end
 
--- The lanes that may start tasks of these kinds, longest-waiting first. Call it when everything changed so far is saved.
+-- The lanes that may start tasks of these kinds, longest-waiting first. Call it after all changes so far are saved.
 local function ready_lanes(kinds, limit, horizon)
   if crawl.state ~= 'running' or limit == 0 then return {} end
   local found = {}
@@ -57,7 +57,7 @@ local function ready_lanes(kinds, limit, horizon)
     if lane.member == member then
       found[#found + 1] = lane
     else
-      -- Of a record that was lost: the lane has another age now.
+      -- The lane's record was lost: it has another age now.
       for i = 1, #kinds do call('ZREM', P .. ready_key(kinds[i]), member) end
       call('ZREM', P .. 'busy', member)
     end
@@ -65,8 +65,7 @@ local function ready_lanes(kinds, limit, horizon)
   return found
 end
 
--- The lanes that may start, and those that other crawls hold back. While there are some, the next ones are looked at in their place, a
--- few times.
+-- The lanes that may start, and those that other crawls hold back, which are replaced by the next ones at most MAX_LOOKS times.
 function choose_lanes(kinds, limit, horizon)
   local chosen, held, is_held = {}, {}, {}
   for _ = 1, MAX_LOOKS do
@@ -91,7 +90,7 @@ function choose_lanes(kinds, limit, horizon)
   return chosen, held
 end
 
--- Until when these lanes want a start slot and their limits count, after a call that may have lent all that the worker asked for.
+-- Note until when these lanes want a start slot and their limits count. `is_served`: the worker got all that it asked for.
 function note_wishes(list, is_served)
   if not crawl.share then return end
   for i = 1, #list do
@@ -102,8 +101,8 @@ function note_wishes(list, is_served)
   end
 end
 
--- Lanes whose next start lies further ahead than their pace and rests allow get a possible one, a bounded number per call. The clock
--- was wrong when it was written, before its step was noticed. In a cancelled crawl no lane has anything to start.
+-- Correct lanes whose next start is later than their pace and rests allow, a bounded number per call: it was written by a wrong clock.
+-- In a cancelled crawl no lane has anything to start.
 function bring_back_lanes()
   if is_cancelled then return end
   for _, kind in ipairs({HTTP, unpack(kind_names or {})}) do
@@ -116,9 +115,8 @@ function bring_back_lanes()
   end
 end
 
--- "1" when the crawl has nothing left to do, or is stopped and nothing is leased; a running one is then finished from here on. Counters
--- are saved.
--- Of a crawl in several shards: "q" and its moves so far when this shard is quiet, "o" when entries of its outbox were left behind.
+-- "1": the crawl has nothing left to do (a running one becomes finished), or is stopped and nothing is leased. Saves the counters.
+-- In a crawl of several shards: "q" and its moves so far: this shard is quiet; "o": entries of its outbox were left behind.
 function ending()
   local is_stopped = crawl.state == 'stopped'
   local left = is_stopped and sum_of_counts('leased') or sum_of_counts('queued', 'delayed', 'leased')
@@ -134,8 +132,8 @@ function ending()
   return '1'
 end
 
--- Seconds until a task of these kinds can be lent that is there already, and the time of the crawl; then the crawls whose leases are
--- overdue (see crawl), each behind a newline. `is_late`: what is there waits for the exits of other workers.
+-- Seconds until a stored task of these kinds can be leased, and the time of the crawl; then the crawls whose leases are overdue (see
+-- crawl), each after a newline. `is_late`: the tasks wait for the exits of other workers.
 function ask_again(kinds, is_late)
   local times = {}
   if crawl.state == 'running' then

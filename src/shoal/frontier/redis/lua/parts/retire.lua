@@ -1,7 +1,7 @@
 -- needs: seen decimals
 -- gives: retire
--- Where keys expire: the tasks with these keys (8 bytes) end, and the time of the keys begins. Call `expire_keys` first, and this
--- before the tasks leave `held` or `dead`: after a crash a key may be in two sets, never in `seen` without a task.
+-- In crawls whose keys expire: move the keys (8 bytes) of ended tasks to the current generation. Call `expire_keys` first, and this
+-- before the tasks leave `held` or `dead`: after a crash a key may be in two sets, but not in `seen` without a task.
 if ttl then
   function retire(keys)
     if #keys == 0 then return end

@@ -1,24 +1,24 @@
 -- needs: exits
 -- gives: NO_INDEX RECORD_SIZE NONE ROSTER member_of without_last_zeros read_roster pack_roster
--- How a lane's roster is written. A roster is what a lane that goes via a pool knows of its exits, each by its index in the
--- list of the pool's exits (see exits).
+-- The encoding of a lane's roster: the state of the exits of its pool towards the lane, by their index in the list of the pool's
+-- exits (see exits).
 --
--- lanes         behind the record of a lane (see lanes), nothing until the roster begins: size, next index, length of flights
+-- lanes         after the record of a lane (see lanes), empty until the roster begins: size, next index, length of flights
 --               (4 bytes each), flights; and unless all exits are healthy and due: healthy, held, kept, number of next starts
 --               (4 bytes each), kept since, starved since, first rest (doubles), next starts, marks
---   size        the number of the pool's exits as the lane knows it
---   next index  where the search for the next healthy exit goes on; it goes round and round
---   flights     index, number of neighbours used alike, requests in flight through each (3 bytes, 1 and 1), only where there are
---               any; entries for one exit add up: more than 255 are in parts
---   kept       the index of the exit that a host of a sticky pool keeps
---   next starts index (4 bytes), next start (double); only starts to come, the other exits may start
+--   size        the number of the pool's exits, as last read
+--   next index  where the search for the next healthy exit continues, in a ring
+--   flights     index, number of further exits with the same value, requests in flight through each (3 bytes, 1 and 1), without zeros;
+--               entries for one exit add up: more than 255 are in several entries
+--   kept        the index of the kept exit of a host of a sticky pool
+--   next starts index (4 bytes), next start (double); only of exits that are not due
 --   marks       a byte per index, without the zeros at the end: HEALTHY, QUARANTINED, ON_PROBATION, HELD, REMOVED or PARKED, as
 --               rules/constants.py explains them; healthy, held: how many exits have these two
 NO_INDEX, RECORD_SIZE, NONE = 4294967295, 136, {}
--- Little-endian, as most machines are: nothing has to be turned around.
+-- Little-endian, as most machines: no bytes need swapping.
 ROSTER = '<I4I4I4'
 
--- An exit as `rests` and `uses` name it: the highest byte first, so that equals go by index.
+-- An exit in `rests` and `uses`: highest byte first, so that equal scores are sorted by index.
 function member_of(index)
   return pack('>I4', index)
 end
@@ -48,7 +48,7 @@ local function run_of(first, length, flight)
   return string.char(low, middle, (first - 256 * middle - low) / 65536, length, flight)
 end
 
--- Neighbours are mostly used alike: they are written as one entry, unless few of many exits are in use.
+-- Neighbours mostly have the same value: they are one entry, unless few of many exits are in use.
 local function pack_flights(flights, size, few)
   if few * 16 < size then
     local text = ''
@@ -91,7 +91,7 @@ local function pack_next_starts(roster)
   return table.concat(parts), last / 2
 end
 
--- The second half, which a roster has unless all exits are healthy and due.
+-- The second half, missing if all exits are healthy and due.
 local function read_more(roster, text, at)
   local held, kept, next_starts, kept_since
   roster.healthy, held, kept, next_starts, kept_since, roster.starved_since, roster.first_rest, at = unpack_struct(MORE, text, at)
@@ -101,8 +101,8 @@ local function read_more(roster, text, at)
   roster.marks = string.sub(text, at)
 end
 
--- The roster that begins at this position of the text. A table of eight fields is much smaller than one of nine: fields that
--- most rosters do not need are left out.
+-- The roster at this position of the text. A table of eight fields is much smaller than one of nine: fields that most rosters do not
+-- need are left out.
 function read_roster(text, at)
   local size, next_index, bytes
   size, next_index, bytes, at = unpack_struct(ROSTER, text, at)
@@ -114,8 +114,8 @@ function read_roster(text, at)
   return roster
 end
 
--- Gives the flights and the text behind them. `few` requests of the lane have not landed. Size, next index and the length of the flights are packed with the
--- lane's record.
+-- Gives the flights and the text after them. `few`: requests of the lane in flight. Size, next index and the length of the flights are
+-- packed with the lane's record.
 function pack_roster(roster, few)
   local flights = next(roster.flights) and pack_flights(roster.flights, roster.size, few) or ''
   -- Where all exits are healthy none rests.

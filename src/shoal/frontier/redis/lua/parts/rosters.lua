@@ -1,13 +1,13 @@
 -- needs: roster_record
 -- gives: has_begun roster_of mark_at set_next_start set_mark rest end_rest first_rest_of review_roster
--- What a lane knows of its exits, and the exits that rest.
+-- The rosters of lanes, and the exits that rest.
 --
 -- rests:LANE  index (see member_of) → when the rest of the exit ends; quarantined, held and parked exits
 -- uses:LANE   index (see member_of) → ok, size, elapsed, cost, blocked, failed, requests of unknown end, failure streak, rests
 --             until: nine doubles, written when a lease ends (see exit_use)
 local STREAK_AT = 57
 
--- Whether the lane has a roster: it begins when the lane lends for the first time.
+-- Whether the lane has a roster: it begins with the first lease of the lane.
 function has_begun(lane)
   return lane.roster or #lane.value > RECORD_SIZE
 end
@@ -35,7 +35,7 @@ function mark_at(roster, index)
   return string.byte(roster.marks, index + 1) or HEALTHY
 end
 
--- Without a start the exit may start now.
+-- Without a start, the exit is due.
 function set_next_start(roster, index, start)
   if start and roster.next_starts == NONE then roster.next_starts = {} end
   if start or roster.next_starts[index] then roster.next_starts[index] = start end
@@ -61,7 +61,7 @@ function rest(lane, index, due)
   lane.roster.first_rest = nil
 end
 
--- The exit rests no more; gives the time until which it should have.
+-- End the exit's rest; gives the time until which it should have rested.
 function end_rest(lane, index)
   local key, member = P .. 'rests:' .. lane.name, member_of(index)
   local due = call('ZSCORE', key, member)
@@ -70,7 +70,7 @@ function end_rest(lane, index)
   return tonumber(due) or 0
 end
 
--- When the first rest is over; looked up again when rests have changed.
+-- When the first rest ends; read again after rests have changed.
 function first_rest_of(lane)
   local roster = lane.roster
   if not roster.first_rest then
@@ -80,7 +80,7 @@ function first_rest_of(lane)
   return roster.first_rest
 end
 
--- The rests of a lane end; gives until when each exit rested, by member.
+-- End all rests of a lane; gives by member until when each exit rested.
 local function end_rests(lane)
   local key, dues = P .. 'rests:' .. lane.name, {}
   local page = call('ZRANGE', key, 0, -1, 'WITHSCORES')
@@ -89,8 +89,8 @@ local function end_rests(lane)
   return dues
 end
 
--- Make the marks and the rests anew from the pool, from the streaks of its exits and from the requests in flight. No exit may be
--- used earlier than before. Unless a crash may have cut something off, a lane without marks has neither rests nor streaks.
+-- Compute marks and rests anew from the pool, the streaks of its exits and the requests in flight. No exit may be used earlier than
+-- before. A lane without marks has neither rests nor streaks, except after a crash that cut a write.
 function review_roster(lane, may_be_torn)
   local roster, pool, rests, marks, page, dues = roster_of(lane), lane.pool, {}, {}, {}, {}
   local old_marks = may_be_torn and '' or roster.marks

@@ -1,16 +1,16 @@
 -- needs: rosters other_lanes
 -- gives: shared_exits
 -- lazy
--- An exit keeps its interval and its cap towards a host over all crawls that share it. Exits are known by name: the lists of two
--- crawls need not be alike.
+-- An exit keeps its interval and its cap towards a host over all crawls that share the host. Exits are matched by name: the lists of
+-- two crawls may differ.
 shared_exits = {}
 
 local function block_of(prefix, pool, block)
   return call('HGET', prefix .. 'pool:' .. pool.name, 'b:' .. block) or ''
 end
 
--- Where our list has the exit that is at this index in the list of the other crawl; nil: nowhere. `alike` has the blocks of names that
--- were looked at, and whether both lists have the same there.
+-- The index in this crawl's list of the exit at this index in the other crawl's list; nil: it has none. `alike`: by block of names,
+-- whether both lists are equal there.
 local function own_index(prefix, pool, index, alike)
   local block = math.floor(index / NAMES_PER_BLOCK)
   if not alike[block] then
@@ -28,7 +28,7 @@ local function is_in_use(roster, index)
   return mark == HEALTHY or mark == ON_PROBATION
 end
 
--- The pool with the strictest limits; a table of its own for this lane.
+-- The pool with the strictest limits, as a table of this lane.
 local function stricter(pool, interval, cap)
   if interval <= pool.interval and cap >= pool.cap then return pool end
   local strict = {}
@@ -38,7 +38,7 @@ local function stricter(pool, interval, cap)
   return strict
 end
 
--- What the other crawls have in flight through our exits, by index; and, of those that are in use, which they have due later than now.
+-- By index of this crawl's exits: requests in flight of other crawls; and the next starts after now that they have noted.
 local function read_rosters(lane)
   local elsewhere, due_there = {}, {}
   for _, other in ipairs(lane.others) do
@@ -58,8 +58,8 @@ local function read_rosters(lane)
   return elsewhere, due_there
 end
 
--- What the other crawls leave of the exits of a lane that goes via a pool. A lane without a roster begins one only if an exit is due
--- later: the lanes of a pool begin with its exits in turn, in the order in which they use them.
+-- Limit the exits of a lane by their use in other crawls. A lane without a roster begins one only if an exit is due later: the lanes
+-- of a pool begin with its exits in turn, in the order in which they use them.
 function shared_exits.heed(lane)
   local pool = pool_of(lane.via)
   if not pool.exists then return end

@@ -1,12 +1,11 @@
 -- needs: server
 -- gives: TRIES key_of max_attempts_of kind_of losses_of later_entry read_later pack_held read_held
--- How tasks are written. A task is a string that scripts never decode; they read its first bytes: key (8), most attempts (2), path
--- shape (8), flags (1). With the flag HAS_KIND, the kind follows the header of HEADER bytes, after its length (1).
+-- The encoding of tasks. Scripts read only the first bytes of a task: key (8), max_attempts (2), path shape (8), flags (1). With the
+-- flag HAS_KIND, the length (1) of the kind and the kind follow the header of HEADER bytes.
 --
 -- later  order, length of the lane (2 bytes), lane and task → due time
 -- held   key → token, order, attempts, losses, free retries, the index of its exit, lane, worker, reason, task
--- The token is below zero from the moment that the request has landed, which no longer counts in its lane's record.
--- Before losses were counted, free retries had their two bytes as well: zeros in the records of that time.
+-- The token is negative when the request has landed and no longer counts as in flight in its lane's record.
 local LATER, HELD_TASK = '>dI2', '>ddI4I2I2I4I2I2I4'
 TRIES = '>I4I2I2'
 local LEAST_TASK, FLAGS_AT, HAS_KIND, HEADER = 18, 19, 4, 37
@@ -19,7 +18,7 @@ function max_attempts_of(task)
   return (unpack_struct('>I2', task, 9))
 end
 
--- The kind of a task, nil for http.
+-- The kind of a task; nil: http.
 function kind_of(task)
   if (string.byte(task, FLAGS_AT) or 0) < HAS_KIND then return nil end
   local length = string.byte(task, HEADER + 1)

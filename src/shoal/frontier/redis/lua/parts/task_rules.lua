@@ -1,6 +1,6 @@
 -- needs: server
 -- gives: task_rules
--- The rules of tasks: tokens, attempts, reasons. rules/tasks.py says what they mean; both must give the same answers.
+-- The rules of tasks: tokens, attempts, reasons. rules/tasks.py explains them; both must give the same answers.
 task_rules = {}
 
 -- twin: rules/tasks.py next_token
@@ -13,7 +13,7 @@ function task_rules.is_last_attempt(attempts, max_attempts)
   return attempts >= max_attempts
 end
 
--- Gives attempts and free retries; nil when the task is dead.
+-- Gives attempts and free retries; nil: the task is dead.
 -- twin: rules/tasks.py attempts_after_retry
 function task_rules.attempts_after_retry(attempts, free_retries, max_attempts, is_free)
   if is_free then return attempts - 1, math.min(free_retries + 1, MAX_COUNTED) end
@@ -26,7 +26,7 @@ function task_rules.is_suspect(losses)
   return losses >= SUSPECT_LOSSES
 end
 
--- Gives attempts and losses; nil when the task is dead. is_blamed is nil when nobody knows whose handlers ran.
+-- Gives attempts and losses; nil: the task is dead. is_blamed: nil if it is not known whose handlers ran.
 -- twin: rules/tasks.py tries_after_loss
 function task_rules.tries_after_loss(attempts, losses, max_attempts, is_blamed)
   if not task_rules.is_suspect(losses) then return attempts - 1, math.max(losses + 1, is_blamed and SUSPECT_LOSSES or 0) end

@@ -5,9 +5,9 @@
 -- q:LANE, kq:KIND:LANE  task → order: −priority · 2^31 + sequence
 -- later   (see task_records)
 -- leases  key → end of the lease
--- tries   key → attempts, losses, free retries, reason; only of tasks that wait and were lent before
+-- tries   key → attempts, losses, free retries, reason; only of tasks that wait and were leased before
 
--- A task of this lane, of this kind or nil for http, begins to wait. A lane that was empty waits behind the lanes that wait already.
+-- A task of this lane and kind (nil: http) begins to wait. A lane that was empty queues up behind the waiting lanes.
 function wait(lane, order, task, delay, kind)
   local queue = lane
   if kind or lane.queues then
@@ -28,10 +28,10 @@ function wait(lane, order, task, delay, kind)
   adds[#adds + 1] = task
 end
 
--- The keys whose leases ended in this call; they leave `held` when everything else is written.
+-- The keys whose leases ended in this call; they are removed from `held` after everything else is written.
 ended = {}
 
--- The report says how the exit did; nil when that is not known.
+-- End a lease. `report`: on its exit; nil: not known.
 function end_lease(lane, held, report)
   count('leased', -1)
   if lane.via then end_exit(lane, held.exit_index, held.token, report) end
@@ -50,7 +50,7 @@ function save_tries(key, attempts, losses, free_retries, reason)
   call('HSET', P .. 'tries', key, pack(TRIES, attempts, losses, free_retries) .. reason)
 end
 
--- The lease is over and the task waits again.
+-- End the lease; the task waits again.
 function put_back(lane, held, delay)
   if held.attempts > 0 or held.losses > 0 or held.free_retries > 0 or held.reason ~= '' then
     save_tries(key_of(held.task), held.attempts, held.losses, held.free_retries, held.reason)
@@ -58,13 +58,14 @@ function put_back(lane, held, delay)
   wait(lane, held.order, held.task, delay, kind_names and kind_of(held.task))
 end
 
--- The lease is over without a result: it is as if the task had not been lent.
+-- End the lease as released: it uses up no attempt.
 function release(lane, held)
   held.attempts, held.reason = held.attempts - 1, ''
   put_back(lane, held, 0)
 end
 
--- The lease expired; or its worker exited, with a cause, which may be "". is_blamed is nil when nobody knows whose handlers ran.
+-- End the lease as lost: it expired (no cause), or its worker exited with a cause, "" if unknown. is_blamed: nil if it is not known
+-- whose handlers ran.
 function lose(held, cause, is_blamed)
   local lane = need_lane(held.lane)
   end_lease(lane, held)

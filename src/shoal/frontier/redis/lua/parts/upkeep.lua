@@ -1,9 +1,9 @@
 -- needs: tasks
 -- gives: reclaim_expired wake_due pause_if_spent stop_if_reached limits_so_far
--- What a lease call does before it lends: reclaims expired leases, wakes delayed tasks that are due, pauses a crawl that has spent
--- its budget of cost, stops one that has reached a limit.
+-- The work of a lease call before it leases: reclaim expired leases, queue delayed tasks that are due, pause a crawl that has spent its
+-- budget of cost, stop a crawl that has reached a limit.
 
--- Gives how many leases were over. `seconds`: only those that have been for so long.
+-- Gives how many leases it has reclaimed. `seconds`: only those that expired at least that long ago.
 function reclaim_expired(seconds)
   local keys = call('ZRANGEBYSCORE', P .. 'leases', '-inf', now - (seconds or 0), 'LIMIT', 0, MAX_RECLAIMED)
   if #keys == 0 then return 0 end
@@ -34,14 +34,14 @@ function wake_due()
   call('HDEL', P .. 'visits', unpack(keys))
 end
 
--- How many tasks are left, those counted whose counters are not saved yet.
+-- How many tasks are left, with counters that are not saved yet.
 local function left_now()
   local left = sum_of_counts('queued', 'delayed', 'leased')
   for _, name in ipairs({'queued', 'delayed', 'leased'}) do left = left + (counted[name] or 0) end
   return left
 end
 
--- Whether somebody keeps the crawl open for what comes from outside.
+-- Whether a STAYER keeps the crawl open for tasks from outside.
 local function is_kept_open()
   if not crawl.feeding then return false end
   for _, feeder in ipairs(call('ZRANGEBYSCORE', P .. 'feeders', '(' .. exact(now), '+inf')) do
@@ -54,13 +54,13 @@ local function has_limits()
   return crawl.state == 'running' and crawl.limits and crawl.limits ~= ''
 end
 
--- What a limit looks at: {of, most, why, note} as rules/limits.py has it.
+-- The value that a limit {of, most, why, note} compares (see rules/tasks.py).
 local function come_to(limit)
   if limit[1] == 'note' then return tonumber(call('HGET', P .. 'notes', limit[4])) or 0 end
   return limit[1] == 'ran' and crawl.ran or wall
 end
 
--- A crawl with work left, or kept open, that has reached one of its limits, as rules/limits.py has it, is stopped for the reason that the limit names.
+-- Stop a crawl that has reached one of its limits and has work left or is kept open, for the limit's reason (see rules/tasks.py).
 function stop_if_reached()
   if not has_limits() then return end
   for _, limit in ipairs(cjson.decode(crawl.limits)) do
@@ -74,8 +74,8 @@ function stop_if_reached()
   end
 end
 
--- Of a shard: the tasks left in it, one more if the crawl is kept open, and what each limit looks at there; then the limits. "" where there are none. Whether the crawl
--- has reached one is for the caller to add up.
+-- In a shard: the tasks left (plus one if the crawl is kept open) and the value of each limit there; then the limits; "": no limits.
+-- The caller sums them up over the shards.
 function limits_so_far()
   if not has_limits() then return '' end
   local numbers = {format('%.0f', left_now() + (is_kept_open() and 1 or 0))}
@@ -83,7 +83,7 @@ function limits_so_far()
   return table.concat(numbers, ' ') .. '\n' .. crawl.limits
 end
 
--- A crawl that has spent its budget is paused until the budget is raised; a crawl without work left is finished instead.
+-- Pause a crawl that has spent its budget, until the budget is raised; a crawl without work left finishes instead.
 function pause_if_spent()
   if crawl.state ~= 'running' or not task_rules.has_spent(crawl.cost, crawl.max_cost) then return end
   if left_now() > 0 then

@@ -1,13 +1,13 @@
 -- needs: tasks
 -- gives: visits
--- Tasks that wait for their next visit, and visits that are wanted earlier. One name for all: scripts have room for few.
+-- Tasks that wait for their next visit, and hastened visits. One table, because a script has room for few names.
 --
 -- visits  key → due time of its entry in `later`; of tasks that wait for their next visit
 local LEAST_ENTRY = 18
 visits = {}
 local due_times, hastened = {}, {}
 
--- The page of this lease is visited again after the delay.
+-- The task of this lease waits for its next visit, due after the delay.
 function visits.await(lane, held, delay)
   put_back(lane, held, delay)
   if delay > 0 then
@@ -16,15 +16,15 @@ function visits.await(lane, held, delay)
   end
 end
 
--- The next visit of the task with this key is to be due now, if it waits for one.
+-- Make the next visit of the task with this key due now, if it waits for one.
 function visits.hasten(key)
   hastened[#hastened + 1] = key
 end
 
 local function bring_forward(due, keys)
-  -- Visits that one call has settled are due at the same time, others are not: few entries are read in vain.
+  -- Only visits settled by one call share a due time: few entries are read in vain.
   for _, entry in ipairs(call('ZRANGEBYSCORE', P .. 'later', due, due)) do
-    -- An entry that is cut short is left to those who wake it: this call has begun to write.
+    -- A damaged entry is skipped: this call has begun to write. The call that wakes it reports it.
     local key = #entry > LEAST_ENTRY and key_of(select(3, read_later(entry)))
     if keys[key] then
       call('ZADD', P .. 'later', now, entry)

@@ -1,9 +1,9 @@
 -- needs: server
--- aside: set records aside that cannot be read, each only if it is still what the caller saw. The crawl's data must be checked
--- afterwards (see repair): counters still count what was here. Needs no readable crawl.
+-- aside: set aside records that cannot be read, each only if it has not changed since the caller read it. The crawl must be repaired
+-- afterwards (see repair), as counters still count the records. Needs no readable crawl.
 --
--- ARGV[3…]  for each record: the name of its key, its field or member, the value that was seen, "1" if it stood for a task.
---           An empty field: the whole key, whatever its type
+-- ARGV[3…]  for each record: the name of its key, its field or member, the value that was read, "1" if it was a task.
+--           An empty field: the whole key, of any type
 -- Reply     number of records set aside
 --
 -- bad       length of the name (2 bytes), name of the key, bytes of the record, at most LONGEST_BAD; the newest MOST_BAD

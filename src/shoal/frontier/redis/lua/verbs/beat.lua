@@ -1,16 +1,16 @@
 -- needs: server
--- beat: note a worker's sign of life, among all workers for a day, and among the latest ones of its crawl.
+-- beat: store a worker's heartbeat: among all workers for a day, and among the latest workers of its crawl.
 --
 -- KEYS[1]  the prefix of the workers' keys
 -- ARGV[1]  the time in seconds, for tests; "" is the server's own
 -- ARGV[2]  worker
--- ARGV[3]  its sign of life
+-- ARGV[3]  its heartbeat
 -- ARGV[4]  its crawl
--- ARGV[5]  "1" when it has left: it is among the workers of its crawl alone then
+-- ARGV[5]  "1" when it has left: it is then only among the workers of its crawl
 -- Reply    "ok"
 --
--- beats         worker → its sign of life
--- seen          worker → when it came
+-- beats         worker → its heartbeat
+-- seen          worker → when the heartbeat came
 -- beats:CRAWL   the same two for the latest workers of one crawl
 -- seen:CRAWL
 local MAX_REMOVED = 100
@@ -34,7 +34,7 @@ forget(seen, beats, call('ZRANGEBYSCORE', seen, '-inf', now - BEAT_SECONDS, 'LIM
 seen, beats = P .. 'seen:' .. crawl, P .. 'beats:' .. crawl
 note(seen, beats)
 forget(seen, beats, call('ZREVRANGE', seen, WORKERS_KEPT, WORKERS_KEPT + MAX_REMOVED))
--- The crawl may be deleted while its workers still run: what they note then goes as well, in time.
+-- The crawl may be deleted while its workers still run: heartbeats that come later must expire.
 call('EXPIRE', seen, WORKERS_KEPT_SECONDS)
 call('EXPIRE', beats, WORKERS_KEPT_SECONDS)
 return 'ok'

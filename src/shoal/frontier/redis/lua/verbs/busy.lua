@@ -3,12 +3,12 @@
 --
 -- ARGV[3]  rank to begin with
 -- ARGV[4]  limit
--- ARGV[5]  how many lanes to leave out first; of a cancelled crawl none is left out
--- ARGV[6]  a text that the lane's name must have, or ""
--- Reply    {"ok", rank to go on with, "1" if they come in order: those of a cancelled crawl do not, how many are still to be left
---          out, "1" when nothing is left to look at; lane, waiting, in flight, interval, cap, starts in, known, has rules ("1"), age
+-- ARGV[5]  how many lanes to leave out first; in a cancelled crawl none is left out
+-- ARGV[6]  a text that the lane's name must contain, or ""
+-- Reply    {"ok", rank to continue with, "1" if the lanes are sorted (not in a cancelled crawl), how many are still to be left out,
+--          "1" at the end; for each lane: lane, waiting, in flight, interval, cap, starts in, known, has rules ("1"), age
 --          (8 bytes), all its exits rest ("1"), base interval, it waits for an exit ("1"), rests for, why, why its own pace,
---          "1" if it needs rules, {the same lane of another crawl (see of_others), …}, … for each}
+--          "1" if it needs rules, {the same lane of another crawl (see of_others), …}}
 local MAX_EXAMINED = 10000
 local first, limit, skip, search = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 if is_cancelled then skip = 0 end
@@ -27,8 +27,8 @@ while looked_at < #members and #wanted < limit do
 end
 local is_last = looked_at == #members and #members < examined
 
--- The lanes of other crawls under this name: last start, blocked until, interval, base interval, cap, in flight, opener, turn, until
--- when they want a start slot and their limits count (doubles, times from now on), and the crawl as its keys name it.
+-- The lanes of other crawls with this name: last start, blocked until, interval, base interval, cap, in flight, opener, turn, until
+-- when they want a start slot, until when their limits count (doubles, times from now on), and the crawl, named as in keys.
 local function of_others(lane)
   local list = {}
   for i, other in ipairs(lane.sharing == SHARED and other_lanes.of(lane.name) or {}) do

@@ -1,30 +1,30 @@
 -- needs: tasks retire
 -- dead: list, count, requeue or drop dead letters that match, newest first, a bounded number per call.
--- Requeue passes over tasks that allow no attempt.
+-- Requeue leaves out tasks that allow no attempt.
 --
 -- ARGV[3]  "list", "count", "requeue" or "drop"
--- ARGV[4]  how many letters, newest first, to skip: letters that were looked at before and are still there
--- ARGV[5]  limit: of those found, or, when counting, of those looked at
+-- ARGV[4]  how many letters, newest first, to skip: letters that were examined before and are still there
+-- ARGV[5]  limit of matching letters, or, when counting, of examined letters
 -- ARGV[6]  "=" and the lane, or ""
 -- ARGV[7]  "=" and the beginning of the reason, or ""
 -- ARGV[8]  earliest time of death, or "-inf"
 -- ARGV[9]  key (8 bytes), or ""
 -- ARGV[10] latest time of death, or "+inf"
--- Reply    {"keys"}: letters to requeue, but the crawl's keys were dropped;
---          {"ok", how many to skip next time, "1" when nothing is left to look at, number found, the letters when listing; when
---          counting, how many letters there are of that time}
+-- Reply    {"keys"}: there are letters to requeue, but the crawl's keys were dropped;
+--          {"ok", how many to skip next time, "1" at the end, number of matches, the letters when listing; when counting, the
+--          number of letters in that time}
 local verb, skip, limit = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local is_look = verb == 'list' or verb == 'count'
 local wanted_lane, wanted_reason, since, wanted_key, until_then = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 
--- To look is cheap, so that people need not wait for many round trips: a tenth of the time that changing a letter takes.
+-- Reading a letter takes a tenth of the time of changing one, so that people wait for fewer round trips.
 local max_examined = is_look and 2000 or 500
 if verb == 'count' or (verb == 'list' and wanted_lane == '' and wanted_reason == '') then
   max_examined = math.min(max_examined, limit)
 end
 local lane_beginning, reason_beginning = string.sub(wanted_lane, 2), string.sub(wanted_reason, 2)
 
--- By the first fields of the letter alone: its detail may be long.
+-- Compares only the first fields of the letter: its detail may be long.
 local function matches(value)
   local died, lane, reason, at = first_of_dead(value)
   return (wanted_lane == '' or (lane == #lane_beginning and string.sub(value, at, at + lane - 1) == lane_beginning))

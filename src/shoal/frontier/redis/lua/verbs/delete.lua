@@ -1,6 +1,6 @@
 -- needs: server key_names host_names other_records
--- delete: remove a crawl's keys, a bounded number per call. From the first call on no other verb sees the crawl. What still matters of
--- the hosts that it shared is kept for others.
+-- delete: delete a crawl's keys, a bounded number per call. No other verb sees the crawl after the first call. The still valid state of
+-- shared hosts is kept for other crawls.
 --
 -- KEYS[1]  the prefix of the crawl's keys
 -- Reply    "1" while keys are left, else "0"

@@ -1,6 +1,6 @@
 -- needs: crawl
--- delivered: take entries out of a shard's outbox that are now in their shard. Repeating it changes nothing.
--- They are kept aside until the other server has them on its disk for sure: a server that crashes loses its last second.
+-- delivered: remove entries from a shard's outbox that are now in their shard. Repeating it changes nothing.
+-- They are kept in `sent` until the other server has them on its disk: a server that crashes loses its last second.
 --
 -- ARGV[3…]  first number, last number, … of each range
 -- Reply     {"ok"}

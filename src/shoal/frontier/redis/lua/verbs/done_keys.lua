@@ -1,6 +1,6 @@
 -- needs: seen
--- done_keys: the keys of this shard whose tasks have ended, and those known without a task, some of them per call. Where keys do
--- not expire, those of tasks that have not ended are among them (see undone).
+-- done_keys: the keys of this shard whose tasks have ended or that are known without a task, a bounded number per call. In crawls
+-- whose keys do not expire, the keys of tasks that have not ended are among them (see undone).
 --
 -- ARGV[3]  the number of the first set, "0" to begin
 -- Reply    {"ok", number of the next set, "" at the end, {key in decimals, …}}

@@ -1,11 +1,11 @@
 -- needs: crawl key_names
--- drop_keys: forget which URLs a finished crawl knows, a bounded number of sets per call. Its record says so from the mark on:
--- a script that needs the keys then ends with {"keys"}.
+-- drop_keys: delete the keys of a finished crawl, a bounded number of sets per call. From the mark in its record on, scripts that need
+-- the keys end with {"keys"}.
 --
 -- ARGV[3]  "mark": if the shard is finished; "unmark": another shard is not; "drop"
 -- Reply    {"ok", state, "1" if it is marked, "1" while keys are left}
 --
--- Field `keys` of the record: "dropping", then "dropped"; not there while they are known.
+-- Field `keys` of the record: "dropping", then "dropped"; missing while they are known.
 local step, is_left = ARGV[3], false
 if step == 'mark' and crawl.state == 'finished' and not crawl.keys then
   crawl.keys = 'dropping'

@@ -1,11 +1,11 @@
 -- needs: tasks
--- evict: reclaim the leases of a worker that is dead, or those of which it does not know, a bounded number per call.
+-- evict: reclaim the leases of a worker that has exited, or leases that a live worker does not know, a bounded number per call.
 --
 -- ARGV[3]  worker
 -- ARGV[4]  cursor, "0" to begin
--- ARGV[5]  the cause of its end, or ""
--- ARGV[6]  "dead", then the tokens of the leases whose handlers ran when it died; none: nobody knows
---          "alive", then the tokens of the leases that it knows of: they stand, the others end as released
+-- ARGV[5]  the cause of its exit, or ""
+-- ARGV[6]  "dead", then the tokens of the leases whose handlers ran when it died; none: not known
+--          "alive", then the tokens of the leases that it knows: they stand, the others end as released
 -- Reply    {"ok", next cursor, "0" at the end; number of leases reclaimed}
 local FIRST_TOKEN = 7
 local worker, cause, is_alive, taken, tokens = ARGV[3], ARGV[5], ARGV[6] == 'alive', 0, {}

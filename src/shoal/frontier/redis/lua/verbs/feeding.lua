@@ -1,13 +1,13 @@
 -- needs: crawl
--- feeding: a feeder feeds the crawl for some seconds more, which sets a finished crawl running; or it has fed everything.
+-- feeding: register a feeder for some seconds, which sets a finished crawl running; or remove it: it has fed everything.
 --
 -- ARGV[3]  feeder
 -- ARGV[4]  seconds, "0" or less: it has fed everything
--- ARGV[5]  it makes up for the others whose time is over within so many seconds; "": for none
+-- ARGV[5]  it redoes the work of feeders that expire within this many seconds; "": of none
 -- Reply    {"ok"}, or {"keys"}: the crawl's keys were dropped
 --
--- feeders  feeder → until when it feeds. One that has fed everything is not there: one whose time is over is lost, unless it
---          only kept the crawl open (STAYER)
+-- feeders  feeder → until when it feeds. A feeder that has fed everything is removed; an expired one is lost, unless it only kept
+--          the crawl open (STAYER)
 local feeder, seconds, makes_up = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 if seconds > 0 and crawl.keys then return {'keys'} end
 local function forget(feeders)

@@ -1,13 +1,13 @@
 -- needs: lanes task_records
--- find: look for keys among the tasks that wait, a bounded number of tasks per call.
--- Tasks have no index by key: it would cost more than the tasks.
+-- find: search keys among the waiting tasks, a bounded number of tasks per call.
+-- Waiting tasks have no index by key: it would take more memory than the tasks.
 --
 -- ARGV[3]  "later", or "queues"
--- ARGV[4]  later: cursor, "0" to begin; queues: the order of the last task looked at in the first queue, or "-inf"
--- ARGV[5]  number of queues, then their names, as their keys have them
+-- ARGV[4]  later: cursor, "0" to begin; queues: the order of the last examined task in the first queue, or "-inf"
+-- ARGV[5]  number of queues, then their names, without the prefix
 -- then     keys (8 bytes)
 -- Reply    later:  {"ok", next cursor, "0" at the end, found}
---          queues: {"ok", number of queues done, order to go on with in the next one, found}
+--          queues: {"ok", number of queues done, order to continue with in the next one, found}
 --          found:  {key, lane, due in seconds, tries, task, …}
 local MAX_TASKS, FIRST_QUEUE = 1000, 6
 local where, total = ARGV[3], tonumber(ARGV[5])

@@ -1,13 +1,13 @@
 -- needs: lanes task_records
--- find_url: look for tasks with a URL, a bounded number of tasks per call.
--- Every record of a task ends with its URL, so none is decoded; a longer URL may end in the same way.
+-- find_url: search tasks with a URL, a bounded number of tasks per call.
+-- Every record of a task ends with its URL, so none is decoded; a longer URL may have the same end.
 --
 -- ARGV[3]  "held", "dead", "later", or "queue"
--- ARGV[4]  cursor, "0" to begin; queue: the order of the last task looked at, or "-inf"
+-- ARGV[4]  cursor, "0" to begin; queue: the order of the last examined task, or "-inf"
 -- ARGV[5]  the URL
--- ARGV[6]  queue: its name, as its key has it
--- Reply    {"ok", where to go on, "" at the end, found}
---          found: held and dead: {key, …}; later and queue: {key, lane, due in seconds, tries, task, …}, as find gives them
+-- ARGV[6]  queue: its name, without the prefix
+-- Reply    {"ok", where to continue, "" at the end, found}
+--          found: held and dead: {key, …}; later and queue: {key, lane, due in seconds, tries, task, …}, as in find
 local MAX_TASKS = 1000
 local where, from, url = ARGV[3], ARGV[4], ARGV[5]
 local found = {}

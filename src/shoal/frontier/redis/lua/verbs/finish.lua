@@ -1,7 +1,7 @@
 -- needs: crawl
--- finish: the second look at a shard that was quiet. If it is quiet still, and nothing moved in between, it is finished.
+-- finish: the second check of a quiet shard. If it is still quiet and nothing has moved since the first one, it is finished.
 --
--- ARGV[3]  its moves so far, as the first look saw them
+-- ARGV[3]  its moves so far at the first check
 -- Reply    {"ok", "1" if nothing moved, else "0"}
 local moves_before = ARGV[3]
 local is_stopped = crawl.state == 'stopped'

@@ -1,11 +1,11 @@
 -- needs: crawl
--- grant: share out what is left of `max_pages`. Kept by the first shard; all grants together are never more than the budget, and
--- a shard never accepts more than it was granted.
+-- grant: share out the rest of `max_pages`. Kept by the first shard; all grants together never exceed the budget, and a shard never
+-- accepts more than its grant.
 --
 -- ARGV[3]  number of shards, then for each: generation of its grants, number of accepted tasks (see reclaim)
--- then     numbers of the shards that want to accept one task more, in the order in which they are served
--- Reply    {"ok", number of wants that were granted, how much a shard may keep beyond its wants; generation, allowance, …
---          for each shard}
+-- then     for each task to accept, the number of its shard, in the order in which they are served
+-- Reply    {"ok", number of tasks that were granted, how much a shard may keep beyond them; generation, allowance, … for each
+--          shard}
 --
 -- grants   shard → its generation and allowance
 local AMPLE, SHARE, MOST, FIRST = 64, 4, 10000, 4
@@ -32,7 +32,7 @@ for i = 1, served do
   wanting[i] = report
 end
 free = free - served
--- While there is plenty, a shard that asked gets more than it needs, so that it need not ask for every task.
+-- While much is left, a shard that asked gets more than it needs, so that it need not ask for every task.
 local kept = free >= AMPLE * shards and math.min(MOST, math.floor(free / (SHARE * shards))) or 0
 for _, report in ipairs(wanting) do
   if not report.has_more then

@@ -1,5 +1,5 @@
 -- needs: server
--- hold_duty: take or keep a duty of the whole frontier, of which there is one holder at a time.
+-- hold_duty: take or keep a duty of the whole frontier, which has one holder at a time.
 --
 -- KEYS[1]  the prefix of the duties' key
 -- ARGV[1]  the time in seconds, for tests; "" is the server's own
@@ -8,8 +8,8 @@
 -- ARGV[4]  seconds
 -- ARGV[5]  "1" when there are new notes
 -- ARGV[6]  notes
--- ARGV[7]  the term in which the notes were read; "" where that does not matter
--- Reply    {"1" when the holder has it, or only looked and nobody has it, else "0"; the notes; the term}
+-- ARGV[7]  the term in which the notes were read; "": any
+-- Reply    {"1" if the caller holds it, or only reads and nobody holds it, else "0"; the notes; the term}
 --
 -- held  duty → since, until (doubles), length of the holder (2 bytes), holder, notes
 -- terms  duty → how many holders it has had
@@ -25,7 +25,7 @@ if record and #record >= HEADER then
 end
 local term = call('HGET', P .. 'terms', duty) or '0'
 local is_another = former ~= holder
--- The rules of rules/duties.py, which says why.
+-- The rules of rules/duties.py, which explains them.
 if is_another and since - CLOCK_SECONDS <= now and now < ends then return {'0', noted, term} end
 if wanted ~= '' and wanted ~= term then return {'0', noted, term} end
 if is_another and tonumber(seconds) == 0 and has_notes ~= '1' then return {'1', noted, term} end

@@ -1,5 +1,5 @@
--- inbox_forget: forget the taken entries of an inbox: they are in the frontier now.
--- Only their taker can; one that was replaced meanwhile changes nothing.
+-- inbox_forget: delete the taken entries of an inbox: they are in the frontier now.
+-- Only for their taker: one that was replaced meanwhile changes nothing.
 --
 -- KEYS[1]  the taken entries
 -- KEYS[2]  the taker

@@ -1,4 +1,4 @@
--- inbox_give_back: let others take an inbox, with the entries that the caller has taken and not forgotten.
+-- inbox_give_back: let others take an inbox, with the entries that the caller has taken and not deleted.
 --
 -- KEYS[1]  the taker
 -- ARGV[1]  the name of the caller

@@ -1,6 +1,6 @@
--- inbox_take: take entries out of an inbox, oldest first; entries that were taken and not forgotten are given again.
--- A batch ends with the entry that makes it too large. An entry is in the inbox or among the taken ones until it is forgotten. One taker at a time; a taker that is silent for its time
--- is replaced, and the next one gets the entries that it took.
+-- inbox_take: take entries from an inbox, oldest first; entries that were taken and not deleted are given again.
+-- A batch ends with the entry that makes it too large. An entry is in the inbox or among the taken ones until it is deleted. One taker
+-- at a time: a taker that is silent for its time is replaced, and the next one gets its entries.
 --
 -- KEYS[1]  the inbox
 -- KEYS[2]  the taken entries
@@ -13,7 +13,7 @@ local inbox, taken, taker = KEYS[1], KEYS[2], KEYS[3]
 local caller, milliseconds, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local holder = redis.call('GET', taker)
 if holder and holder ~= caller then
-  -- A server's clock that was set back makes an hour of the seconds that were left.
+  -- After the server's clock was set back, the remaining seconds may become an hour.
   if redis.call('PTTL', taker) > tonumber(milliseconds) then redis.call('PEXPIRE', taker, milliseconds) end
   return {}
 end

@@ -1,8 +1,8 @@
 -- needs: crawl
--- keep_point: add a point to the crawl's history. It takes the place of the one of the same step, and points that are too old go.
+-- keep_point: add a point to the crawl's history. It replaces the point of the same step; points that are too old are deleted.
 --
 -- ARGV[3]  the point
--- Reply    {"ok", "1", or "0" if there was one of the same short step}
+-- Reply    {"ok", "1", or "0" if it replaced one of the same short step}
 --
 -- points       time (double) and point → time, one in POINT_SECONDS
 -- points:long  the same, one in LONG_POINT_SECONDS

@@ -1,9 +1,9 @@
 -- needs: seen
--- know: mark keys as known without a task. Keys that are known already stay as they are. Idempotent.
+-- know: mark keys as known without a task. Keys known before are not changed. Idempotent.
 --
--- ARGV[3]  "learn", or "ask": only look which of them are known
--- ARGV[4…] key in decimals, key (8 bytes), "1" if it is counted for people where it is new; … for each
--- Reply    {"keys"}: the crawl's keys were dropped; {"ok", {"1" if the key was not known here, …}, number of keys that were counted}
+-- ARGV[3]  "learn", or "ask": only read which of them are known
+-- ARGV[4…] key in decimals, key (8 bytes), "1" if a new key is counted for people; … for each
+-- Reply    {"keys"}: the crawl's keys were dropped; {"ok", {"1" if the key was not known here, …}, number of counted keys}
 --
 -- Field `untasked` of count: keys of this shard that became known without a task.
 if crawl.keys then return {'keys'} end

@@ -1,6 +1,6 @@
 -- needs: lanes task_records
--- land: the requests of these leases were answered: they no longer count in the caps of their lanes. The leases stand. Those that
--- are lost or have landed already are left alone.
+-- land: the requests of these leases were answered: they no longer count in the caps of their lanes. The leases stand. Leases that are
+-- lost or have landed before are ignored.
 --
 -- ARGV[3]  key (8 bytes), token, … for each lease
 -- Reply    {"ok"}

@@ -1,8 +1,8 @@
 -- needs: upkeep
--- lapse: end leases of this crawl that have been over for a while, a bounded number: those of another crawl ask for it, which its
--- requests in flight hold back. Its own workers had time to come back.
+-- lapse: reclaim leases of this crawl that expired a while ago, a bounded number per call. For workers of another crawl, which the
+-- requests in flight of this one hold back; its own workers had time to reclaim them.
 --
--- ARGV[3]  for how many seconds
+-- ARGV[3]  how many seconds ago at least they expired
 -- Reply    {"ok", number of leases ended}
 local ended_now = reclaim_expired(tonumber(ARGV[3]))
 save_lanes()

@@ -1,16 +1,17 @@
 -- needs: expiry presence upkeep fairness ready lending
--- lease: lend up to a limit of tasks whose lanes may start within the horizon, fairly. Before that, expired leases are reclaimed
--- and delayed tasks that are due are woken, a bounded number of each.
+-- lease: lease up to a limit of tasks whose lanes may start within the horizon, in fair shares. Before that, reclaims expired leases
+-- and queues delayed tasks that are due, a bounded number of each.
 --
 -- ARGV[3]  limit
 -- ARGV[4]  worker
 -- ARGV[5]  seconds a lease lasts
 -- ARGV[6]  horizon in seconds
--- ARGV[7]  "1" if a suspect may be lent alone: nothing was lent in this call so far
+-- ARGV[7]  "1" if a suspect may be leased alone: this call has leased nothing so far
 -- ARGV[8]  the kinds of the tasks (see asked_kinds)
 -- ARGV[9]  the exits that the worker offers (see offers)
--- ARGV[10] for how many leases the worker still has room: this call may be one of several for it
--- Reply    {"ok", epoch, ask again in seconds and the crawl's time (see ask_again), finished (see ending), eight values for each lane that lends (see lend)}
+-- ARGV[10] how many leases the worker still has room for: this call may be one of several
+-- Reply    {"ok", epoch, ask again in seconds and the crawl's time (see ask_again), finished (see ending), eight values for each lane
+--          (see lend)}
 offers.take_in(ARGV[9])
 crawl.lease_seconds = tonumber(ARGV[5])
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[6])

@@ -1,15 +1,15 @@
 -- needs: ready lending
--- lend: the second half of a lease from several crawls or shards: lend a number of tasks of each lane, as far as its pace allows.
+-- lend: the second half of a lease from several crawls or shards: lease a number of tasks of each lane, as far as its pace allows.
 --
 -- ARGV[3]  worker
 -- ARGV[4]  seconds a lease lasts
 -- ARGV[5]  horizon in seconds
--- ARGV[6]  "1" if a suspect of the first lane may be lent alone
+-- ARGV[6]  "1" if a suspect of the first lane may be leased alone
 -- ARGV[7]  the kinds of the tasks (see asked_kinds)
 -- ARGV[8]  the exits that the worker offers (see offers)
--- ARGV[9]  "1" if the worker gets all that it has room for
+-- ARGV[9]  "1" if the worker gets as many leases as it has room for
 -- then     lane, number of tasks, … for each lane
--- Reply    as that of lease
+-- Reply    as in lease
 local FIRST_LANE = 10
 offers.take_in(ARGV[8])
 crawl.lease_seconds = tonumber(ARGV[4])

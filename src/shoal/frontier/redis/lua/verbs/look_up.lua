@@ -1,5 +1,5 @@
 -- needs: seen
--- look_up: what can be said of one key without looking through the tasks that wait.
+-- look_up: the state of one key, as far as it can be told without reading the waiting tasks.
 --
 -- ARGV[3]  key in decimals
 -- ARGV[4]  key (8 bytes)

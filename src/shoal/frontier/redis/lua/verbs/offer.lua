@@ -1,13 +1,13 @@
 -- needs: crawl exits offers
--- offer: a worker has exits that others may lack. They stay until nobody has offered them for OFFER_SECONDS. The limits stay those
--- that were offered first, with the longest interval and the smallest cap of all since then, until the exits of a call are the only ones
--- left.
+-- offer: a worker offers exits that others may lack. They stay until nobody has offered them for OFFER_SECONDS. The limits are those of
+-- the first offer, with the longest interval and the smallest cap of all offers since; a call whose exits are the only ones left sets
+-- them anew.
 --
 -- ARGV[3…]  for each pool: name, number of its exits, twelve limits (see exits), the exits
--- Reply     {"ok", "1" if exits came or are gone, or the limits are others: write the pools anew (see pools), walk the lanes, then say so (see offered)}
+-- Reply     {"ok", "1" if exits or limits have changed: write the pools anew (see pools), walk the lanes, then call `offered`}
 --
--- offers    pool → its limits, with spaces between them, in a line; then a line for each exit: until when, a space, the exit.
---           "" → there while lanes have not been walked since exits came or are gone
+-- offers    pool → a line with its limits, separated by spaces; then a line per exit: until when, a space, the exit.
+--           "" → exists while lanes have not been walked since the last change
 local RENEWED_AT = 0.75 * OFFER_SECONDS
 local pools, is_changed, values, at = {}, false, {}, 3
 
@@ -26,7 +26,7 @@ for i = 1, #page, 2 do
   end
 end
 
--- Whether exits of the pool are offered that are not among these.
+-- Whether others offer exits of the pool that are not among these.
 local function has_others(one, exits)
   local own = {}
   for _, exit in ipairs(exits) do own[exit] = true end

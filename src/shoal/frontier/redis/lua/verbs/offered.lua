@@ -1,5 +1,5 @@
 -- needs: crawl
--- offered: all lanes have been walked since exits were offered or are gone (see offer).
+-- offered: note that all lanes have been walked since the last change of offers (see offer).
 --
 -- Reply  {"ok"}
 call('HDEL', P .. 'offers', '')

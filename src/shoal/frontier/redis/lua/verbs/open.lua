@@ -1,23 +1,23 @@
 -- needs: server clock_rules
--- open: create a crawl, or let one that exists take over settings, budgets, rules and pace.
+-- open: create a crawl, or change settings, budgets, rules and pace of an existing one.
 --
 -- KEYS[1]     the prefix of the crawl's keys
 -- ARGV[1]     the time, as in every script (see server)
 -- ARGV[2]     the server's run_id
--- ARGV[3]     the crawl's number, from which its epochs follow; "" while it is not known whether the crawl exists
--- ARGV[4]     "1" when the lanes were walked, which a change of pace takes (see walk)
+-- ARGV[3]     the crawl's number, which determines its epochs; "" while it is not known whether the crawl exists
+-- ARGV[4]     "1" after the lanes were walked, which a change of pace needs (see walk)
 -- ARGV[5…7]   interval, cap, needs_rules
 -- ARGV[8…11]  pages, per_lane, per_shape, settings
--- ARGV[12…17] of a new crawl alone: id, spider, state, feeding, created ("0" is now), dedup
--- ARGV[18]    dedup_ttl in seconds, "0.0" is none; whether there is one is decided by a new crawl alone
+-- ARGV[12…17] only for a new crawl: id, spider, state, feeding, created ("0": now), dedup
+-- ARGV[18]    dedup_ttl in seconds, "0.0": none; whether there is one is fixed when the crawl is new
 -- ARGV[19]    the budget of cost
--- ARGV[20]    which shard, ARGV[21] of how many: of a new crawl alone
+-- ARGV[20]    index of the shard, ARGV[21] number of shards: only for a new crawl
 -- ARGV[22]    the layout version of a new crawl
--- ARGV[23]    what stops it (see stop_if_reached), as JSON; "" is nothing
--- ARGV[24]    "crawl" if its pace is its own, else "host": of a new crawl alone
--- ARGV[25]    its weight at hosts that it shares
--- ARGV[26]    the shortest interval to which it searches the pace of its hosts; 0.0: it does not search
--- ARGV[27]    the same as ARGV[25] with its priority
+-- ARGV[23]    its limits (see stop_if_reached), as JSON; "": none
+-- ARGV[24]    "crawl" if it shares no hosts, else "host": only for a new crawl
+-- ARGV[25]    its weight at shared hosts
+-- ARGV[26]    the shortest interval that its search for a host's pace may reach; 0.0: it does not search
+-- ARGV[27]    its weight with its priority
 -- Reply       {"none"}: does not exist, a number is needed; {"deleting"}: delete the rest first;
 --             {"pace", old interval, old cap, old fastest}: walk the lanes first; {"ttl"}: change the ttl first (see ttl);
 --             {"ok", {field, value, …}}
@@ -35,7 +35,7 @@ if not old.state then
     tonumber(created) == 0 and now or tonumber(created), 'number', number, 'epoch', format('%.0f', number * EPOCHS_PER_CRAWL),
     'run', run_id, 'buckets', 1, 'dedup', dedup, 'layout', layout, 'pace_scope', ARGV[24])
   if shards ~= '1' then call('HSET', key, 'shard', shard, 'shards', shards) end
-  -- Whether a source feeds the crawl is for its first shard to know.
+  -- Only the first shard knows whether the crawl is fed.
   if shard ~= '0' then call('HSET', key, 'feeding', 0) end
   if ttl > 0 then call('HSET', key, 'dedup_ttl', dedup_ttl) end
 elseif has_walked ~= '1' and (tonumber(old.interval) ~= tonumber(interval) or tonumber(old.cap) ~= tonumber(cap)

@@ -1,6 +1,6 @@
 -- needs: crawl
--- points: the history of a crawl's last seconds, oldest first. Of more points than asked for, the latest of each of so many equal
--- parts of the time: rules/thinning.py does the same. Those of long steps only from before those of short steps begin.
+-- points: the history of a crawl's last seconds, oldest first. Of more points than asked for, the latest in each of as many equal parts
+-- of the time, as in rules/history.py. Points of the long step only from before the first of the short step.
 --
 -- ARGV[3]  seconds
 -- ARGV[4]  how many points at most

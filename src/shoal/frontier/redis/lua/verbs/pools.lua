@@ -1,7 +1,7 @@
 -- needs: crawl exits offers roster_record
--- pools: replace the pools of a crawl; what workers offer stays (see offer). Walk its lanes afterwards (see walk).
+-- pools: replace the pools of a crawl; offered exits stay (see offer). Walk its lanes afterwards (see walk).
 --
--- ARGV[3]  the pools as the crawl's record shows them
+-- ARGV[3]  the pools for the crawl's record
 -- then     for each pool: name, number of its exits, twelve limits (see exits), the exits
 -- Reply    {"ok"}
 local REMOVED_BYTE, FIRST_POOL = string.char(REMOVED), 4
@@ -11,14 +11,14 @@ local function read_names(key)
   local names, indexes, size = {}, {}, tonumber(call('HGET', key, 'size')) or 0
   for block = 0, math.ceil(size / NAMES_PER_BLOCK) - 1 do
     for name in string.gmatch(call('HGET', key, 'b:' .. block) or '', '([^\n]*)\n') do
-      -- Names behind the end are half of a write that a crash cut off.
+      -- Names after the end are from a write that a crash has cut.
       if #names < size then names[#names + 1], indexes[name] = name, #names end
     end
   end
   return names, indexes
 end
 
--- Put the exits on the list of the pool's exits; new ones come behind the others. Gives the indexes, and the size of the list.
+-- Add the exits to the list of the pool's exits, new ones at the end. Gives the indexes, and the size of the list.
 local function enrol(key, exits)
   local names, indexes = read_names(key)
   local size, values = #names, {}
@@ -45,7 +45,7 @@ local function marks_of(exits, indexes, size)
   return without_last_zeros(table.concat(marks))
 end
 
--- First of all: from the record a repair writes again what a crash has cut off.
+-- First: a repair writes again from the record what a crash has cut.
 call('HSET', P .. 'crawl', 'pools', ARGV[3])
 local paces, given = {}, {}
 for _, name in ipairs(call('HKEYS', P .. 'pools')) do
@@ -56,7 +56,7 @@ for i = 1, #page, 2 do
   if page[i] ~= '' then texts[page[i]] = page[i + 1] end
 end
 
--- The crawl has a pool with these limits and exits, and with those that are offered to it.
+-- Write a pool with these limits and exits, and with the exits offered to it.
 local function set_pool(name, limits, exits)
   local key, pace, is_own, offered = P .. 'pool:' .. name, paces[name] or {}, {}, {}
   given[name] = true

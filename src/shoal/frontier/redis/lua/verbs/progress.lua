@@ -2,9 +2,9 @@
 -- progress: all counters of a crawl, read in one step.
 --
 -- Reply  {"ok", state, feeding ("1"), epoch, {counter, value, …}, {outcome, value, …}, {rejection, value, …},
---        number of links on their way to other shards, cost, {note, value, …}, reason of the state, number of
---        feeders that are lost, the kinds of its tasks besides http, with commas between them, seconds until the first
---          delayed task is due, "" if there is none; seconds in which workers were there while it was running}
+--        number of links in the outbox, cost, {note, value, …}, reason of the state, number of lost feeders, the kinds of its tasks
+--        besides http, separated by commas, seconds until the first delayed task is due ("": none), seconds in which it was running
+--        and had workers}
 --
 -- count     counter → value: a counter per state of tasks, and more (see count)
 -- outcomes  outcome → number of tasks

@@ -5,9 +5,10 @@
 -- ARGV[3]  number of rejections, then for each: reason, count
 -- then     number of labels, the labels; the list of tasks (see admit)
 -- then     number of reasons: none, or one for each task; the reasons
--- then     of a shard, when the caller asked for allowance: generation, allowance, how much of it to keep, "1" if there
---          will be no more (see grant)
--- Reply    {"keys"}: the crawl's keys were dropped; {"ok", epoch, new, duplicates, {index, reason, …} refused, {index, …} merged, {index, …} without allowance}
+-- then     for a shard, after the caller has asked for allowance: generation, allowance, how much of it to keep, "1" if the budget
+--          is used up (see grant)
+-- Reply    {"keys"}: the crawl's keys were dropped; {"ok", epoch, new, duplicates, {index, reason, …} refused, {index, …} merged,
+--          {index, …} without allowance}
 if crawl.keys then return {'keys'} end
 local FIRST_REJECTION = 4
 local rejections = tonumber(ARGV[3])

@@ -1,17 +1,18 @@
 -- needs: tasks seen decimals other_lanes
--- repair: after a restart of the server, make the crawl's data agree with itself again, a bounded part per call.
--- A crash may have kept the first half of a script's writes. Scripts write so that a task may then be in two places or
--- unknown to the dedup, never in none; here it gets back to one place: leased before queued before delayed before dead.
+-- repair: after a restart of the server, make the crawl's data consistent again, a bounded part per call.
+-- A crash may have kept only the first of a script's writes. Scripts write in an order that leaves a task in two places, or with an
+-- unknown key, but never in none; here it gets back to one place: leased before queued before delayed before dead.
 -- Meanwhile every other verb that changes something is refused.
 --
 -- ARGV[3]  the caller: the server's run_id and a name
 -- ARGV[4]  step: begin, renew, reset, exits, held, leases, later, dead, graves, queues, seen, kinds, clear, lanes, finish
--- ARGV[5]  begin and finish: the server's run_id; lanes: seconds to rest; queues: the order of the last task looked at
---          in the first queue, or "-inf"; else the cursor, "0" to begin
--- ARGV[6…] held: seconds a lease lasts; reset, lanes: names of lanes; queues: names of queues, as their keys have them; finish: number of waiting tasks, number of keys, last sequence
+-- ARGV[5]  begin and finish: the server's run_id; lanes: seconds to rest; queues: the order of the last examined task in the
+--          first queue, or "-inf"; else the cursor, "0" to begin
+-- ARGV[6…] held: seconds a lease lasts; reset, lanes: names of lanes; queues: names of queues, without the prefix; finish: number of
+--          waiting tasks, number of keys, last sequence
 -- Reply    {"ok", next cursor, "0" at the end; a number that the step counted}
---          queues: {"ok", number of queues done, last sequence, order to go on with in the next one}
---          begin: {"mine"}, {"locked"} or {"done"}; any other: {"lost"} when another caller repairs now
+--          queues: {"ok", number of queues done, last sequence, order to continue with in the next one}
+--          begin: {"mine"}, {"locked"} or {"done"}; any other step: {"lost"} if another caller repairs now
 --
 -- repair   the caller that repairs; expires when it is silent for LOCK_MILLISECONDS
 local LOCK_MILLISECONDS, PAGE, MAX_TASKS, FIRST_LANE = 10000, 100, 500, 6
@@ -20,10 +21,10 @@ local owner, step, argument = ARGV[3], ARGV[4], ARGV[5]
 if step == 'begin' then
   local run_id = argument
   if crawl.run == run_id then return {'done'} end
-  -- A caller that began under an earlier run of the server lost the connection with it.
+  -- A caller that began in an earlier run of the server has lost its connection.
   local holder = call('GET', P .. 'repair')
   if holder and holder ~= owner and string.sub(holder, 1, #run_id) == run_id then
-    -- A server's clock that was set back makes an hour of the seconds that were left.
+    -- After the server's clock was set back, the remaining seconds may become an hour.
     if call('PTTL', P .. 'repair') > LOCK_MILLISECONDS then call('PEXPIRE', P .. 'repair', LOCK_MILLISECONDS) end
     return {'locked'}
   end
@@ -35,7 +36,7 @@ call('PEXPIRE', P .. 'repair', LOCK_MILLISECONDS)
 
 local kept = ttl and kept_generations() or {}
 
--- The task is there, so it has not ended.
+-- The task exists, so it has not ended.
 local function make_known(task)
   if bloom_error then
     if not bloom_knows(key_of(task)) then bloom_learn(key_of(task)) end
@@ -66,7 +67,7 @@ local function was_split_lately(bucket)
   return false
 end
 
--- A request is in flight through an exit; a quarantined exit is on probation with it.
+-- Count a request in flight through an exit; a quarantined exit is then on probation.
 local function hold_exit(lane, held)
   local roster, pool, index = roster_of(lane), lane.pool, held.exit_index
   if index >= roster.size then return end
@@ -89,7 +90,7 @@ function steps.renew()
   return {'ok', '0', 0}
 end
 
--- No request is in flight until `held` says so; an opening lease is in doubt: its token is negative until it is found.
+-- No request counts as in flight until `held` has it; an opening lease is unsure: its token is negative until it is found.
 function steps.reset()
   each_lane(function(lane)
     lane.in_flight, lane.opener = 0, -math.abs(lane.opener)
@@ -101,7 +102,7 @@ function steps.reset()
   return {'ok', '0', 0}
 end
 
--- No lease holds an exit until `held` says so.
+-- No lease holds an exit until `held` has it.
 function steps.exits()
   local cursor, page = unpack(call('HSCAN', P .. 'exits', argument, 'COUNT', PAGE))
   for i = 1, #page, 2 do
@@ -127,7 +128,7 @@ function steps.held()
     call('HDEL', P .. 'tries', key)
     local letter = call('HGET', P .. 'dead', key)
     if letter then forget_letter(key, read_dead(letter)) end
-    -- Its renewal may be lost, and its worker could not renew it meanwhile.
+    -- The renewal of a lease may be lost, and its worker could not renew it during the repair.
     call('ZADD', P .. 'leases', 'GT', now + tonumber(ARGV[6]), key)
     make_known(held.task)
   end
@@ -198,7 +199,7 @@ function steps.queues()
   return {'ok', #ARGV - FIRST_LANE + 1, last, '-inf'}
 end
 
--- The number of keys in a set. A bucket that was split lately may still hold keys that were moved out of it.
+-- The number of keys in a set. A bucket that was split lately may still have keys that were moved to another one.
 local function keys_in(set, bucket)
   if was_split_lately(bucket) then
     for _, key in ipairs(call('SMEMBERS', set)) do
@@ -208,7 +209,7 @@ local function keys_in(set, bucket)
   return call('SCARD', set)
 end
 
--- The number of keys. A Bloom filter cannot count its keys: there the counter must do.
+-- The number of keys. A Bloom filter cannot count its keys: the counter is used.
 function steps.seen()
   if bloom_error then return {'ok', '0', tonumber(call('HGET', P .. 'count', 'seen') or 0)} end
   local first, total = tonumber(argument), 0
@@ -225,7 +226,7 @@ function steps.seen()
   return {'ok', last < buckets and format('%.0f', last) or '0', total}
 end
 
--- Count the delayed tasks of every kind anew; those in queues are added with their lanes.
+-- Recount the delayed tasks of every kind; queued ones are added with their lanes.
 function steps.kinds()
   if not kind_names then return {'ok', '0', 0} end
   local first = tonumber(argument)
@@ -247,12 +248,12 @@ function steps.clear()
   return {'ok', '0', 0}
 end
 
--- Put every lane into `ready` and `busy` again. It rests: the lost second may have lent start slots.
+-- Add every lane to `ready` and `busy` again. It rests: starts of the lost second may be missing.
 function steps.lanes()
   local waiting, rest_seconds = 0, tonumber(argument)
   each_lane(function(lane)
     lane.opener = math.max(0, lane.opener)
-    -- The record of the slot may lack this crawl, and the mark of a lane that was alone may be lost.
+    -- The names of the slot may lack this crawl, and another lane may still be marked ALONE.
     lane.sharing = host_rules.first_sharing(lane.name, not crawl.share)
     if lane.sharing == ALONE and host_names.join(lane.name) then lane.sharing = SHARED end
     if not lane.via then lane_rules.bring_back(lane) end
@@ -273,16 +274,16 @@ function steps.finish()
   local later, leased, dead = call('ZCARD', P .. 'later'), call('HLEN', P .. 'held'), call('HLEN', P .. 'dead')
   local stored, expired = read_fields('count', 'forgotten', 'sequence', 'aside', 'untasked'), tonumber(call('HGET', P .. 'turns', 'expired')) or 0
   local live = waiting + later + leased + dead
-  -- Tasks whose records could not be read have ended, but are not done; keys that are known without a task never were one.
+  -- Tasks set aside have ended but are not done; keys known without a task never were tasks.
   local others = (tonumber(stored.aside) or 0) + (tonumber(stored.untasked) or 0)
   local done = keys + (tonumber(stored.forgotten) or 0) + expired - live - others
-  -- The keys of a crawl that was finished may have been dropped since: what it counted stands.
+  -- The keys of a finished crawl may have been dropped: its counter stands.
   if crawl.keys then done = tonumber(call('HGET', P .. 'count', 'done')) or 0 end
   call('HSET', P .. 'count', 'queued', is_cancelled and 0 or waiting, 'delayed', is_cancelled and 0 or later, 'cancelled',
     is_cancelled and waiting + later or 0, 'leased', leased, 'dead', dead, 'seen', ttl and live or keys, 'done', math.max(0, done),
     'sequence', format('%.0f', math.max(last, tonumber(stored.sequence) or 0)))
   if waiting + later + leased > 0 then revive() else note_move() end
-  -- No feeder could say that it goes on while the server was away.
+  -- No feeder could renew its time while the server was away.
   if crawl.state ~= 'finished' then
     for _, feeder in ipairs(call('ZRANGE', P .. 'feeders', 0, -1)) do
       local ends = tonumber(call('ZSCORE', P .. 'feeders', feeder))

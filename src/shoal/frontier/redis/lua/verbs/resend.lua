@@ -1,8 +1,7 @@
 -- needs: crawl outbox
--- resend: put entries that were delivered lately back into a shard's outbox, a bounded number: a shard that they went to lost its
--- last second.
+-- resend: put lately delivered entries back into a shard's outbox, a bounded number per call: their shard has lost its last second.
 --
--- Reply  {"ok", "1" while there is more}
+-- Reply  {"ok", "1" while more are left}
 local MAX_ENTRIES, NO_TIME = 500, 0
 local sent = call('ZRANGE', P .. 'sent', 0, MAX_ENTRIES - 1)
 for _, entry in ipairs(sent) do

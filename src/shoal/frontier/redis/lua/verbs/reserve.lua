@@ -3,7 +3,7 @@
 --
 -- ARGV[3]  lane
 -- ARGV[4]  exit
--- ARGV[5]  seconds by which the request has missed a slot; 0: it had none
+-- ARGV[5]  seconds by which the request has missed its slot; 0: it had none
 -- Reply    {"ok", seconds to wait, time of the crawl}
 local lane, exit = need_lane(ARGV[3]), ARGV[4]
 local missed = tonumber(ARGV[5])

@@ -1,10 +1,10 @@
 -- needs: crawl
--- samples: keep a few URLs per reason, each once, in the order in which they came.
+-- samples: keep a few distinct URLs per reason, in order of arrival.
 --
 -- ARGV[3…]  reason, url, … for each
--- Reply     {"ok", epoch, {reason, …} of which no more are needed}
+-- Reply     {"ok", epoch, {reason, …} that need no more}
 --
--- samples   reason → its URLs one behind the other, each after its length in four bytes
+-- samples   reason → its URLs, each after its length in four bytes
 local kept = {}
 
 local function read_kept(reason)

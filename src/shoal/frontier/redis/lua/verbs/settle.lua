@@ -1,30 +1,29 @@
 -- needs: admit retire outbox
--- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
+-- settle: end leases by results. Each result is applied whole or, if its lease was lost, not at all.
 --
 -- ARGV[3]  number of labels, the labels (see admit); then number of results, and for each:
---          verb, key (8 bytes), token, lane's update: "0", "1" and eight values (see update_lane), "2", those and why, or "3", those and what
---          a search has learnt; how
---          the exit did: "" or the report (see exit_use); then by verb
+--          verb, key (8 bytes), token, lane's update ("0": none; "1" and eight values (see update_lane); "2", those and the reason; "3",
+--          those and the learnt interval), report on the exit (see exit_use) or ""; then by verb
 --   done     outcome; number of rejections, for each: reason, count; the list of found tasks (see admit)
---   again    as done; then lane, kind or "", task, delay: the page is visited again after the delay, as this task, which has its key
---   found    their list: a part of a long one, sent ahead; the lease stands
+--   again    as done; then lane, kind or "", task, delay: replaced by this task with the same key, due after the delay
+--   found    the list of found tasks: a part of a long one, sent before its result; the lease stands
 --   retry    reason, delay, "1" if free
 --   dead     reason, detail
 --   release
---   hand     lane, kind or "", task: the task goes on as this one, which has its key
---   check    a result that cannot be written: only says whether its lease stands
---          then number of sets of notes, and for each: the indexes of the results that carry it (two bytes each), number of notes,
---          for each: name, count. Most pages carry the same notes, which are sent and read once
--- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, "k" standing: too many kinds, {index, reason, …} refused,
---          {index, …} merged, {index, …} in the outbox, last number there, {index, …} known before}
+--   hand     lane, kind or "", task: replaced by this task, which has the same key
+--   check    only whether the lease stands: the result cannot be encoded
+--          then number of sets of notes, and for each: the indexes of its results (two bytes each), number of notes, for each: name,
+--          count. Most pages have the same notes, which are sent and read once
+-- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, "k" standing: too many kinds, {index, reason, …}
+--          refused, {index, …} merged, {index, …} in the outbox, last number there, {index, …} known before}
 -- ARGV[3] is the number of labels.
 local at = read_labels(3)
 local results = tonumber(ARGV[at])
 at = at + 1
 
--- The next result: its values, and the indexes in ARGV where its lists begin. It is checked before the first write.
+-- Read the next result: its values, and the indexes in ARGV where its lists begin. Checked before the first write.
 local function read_result()
-  -- All fields at once: a table that grows field by field costs three times as long. Eight at most: a ninth doubles its size.
+  -- All fields at once: a table that grows field by field takes three times as long. Eight at most: a ninth doubles its size.
   local result = {
     verb = ARGV[at], key = ARGV[at + 1], token = assert(tonumber(ARGV[at + 2])), update = nil, report = nil,
     rejected = nil, total = nil, found = nil,
@@ -74,7 +73,7 @@ for i = 1, results do
   keys[i] = read[i].key
 end
 
--- Index of a result → where in ARGV the set of notes begins that it carries.
+-- Index of a result → where in ARGV its set of notes begins.
 local set_of = {}
 at = at + 1
 for _ = 1, tonumber(ARGV[at - 1]) do
@@ -90,7 +89,7 @@ local helds = results > 0 and call('HMGET', P .. 'held', unpack(keys)) or {}
 
 local outcomes, rejected, noted, has_ended, finished = {}, {}, {}, {}, {}
 
--- What a page that is done brought; the task itself is done for good or goes on.
+-- Count outcome and rejections of a done page, and accept its found tasks; the task itself is done or replaced.
 local function harvest(result)
   local first = result.rejected
   local outcome = ARGV[first - 2]
@@ -119,7 +118,7 @@ local function finish(result)
   harvest(result)
 end
 
--- The task goes on as another one, in its next stage or at its next visit, with all its attempts.
+-- Replace the task by another one, for its next stage or its next visit, with all its attempts.
 local function go_on(held, result)
   held.task, held.lane = result.task, result.lane
   held.attempts, held.losses, held.free_retries, held.reason = 0, 0, 0, ''
@@ -159,7 +158,7 @@ local function apply(held, result, set)
   end
 end
 
--- The uses of a lane's exits are read at once, if there are several.
+-- If there are several, the uses of a lane's exits are read at once.
 do
   local index_used, indexes_used = {}, {}
   for i = 1, results do

@@ -1,5 +1,6 @@
 -- needs: crawl key_names host_names
--- size: about how many bytes this shard takes, with its part of the record of hosts that it shares. The server measures a bounded number of its keys; the rest is reckoned from those.
+-- size: an estimate of the bytes of this shard, with its part of the names of shared hosts. The server measures a bounded number of
+-- its keys; the rest is extrapolated.
 --
 -- Reply  {"ok", bytes}
 local MAX_LANES, MAX_SETS = 20, 20
@@ -10,14 +11,14 @@ end
 
 local total, kinds = 0, kinds_of_record()
 for _, name in ipairs(FIXED_NAMES) do
-  -- The record has few fields, and most of its bytes are in one of them, which a sample may miss.
+  -- The record has few fields, and one of them has most of its bytes, which a sample may miss.
   total = total + (name == 'crawl' and call('MEMORY', 'USAGE', P .. name, 'SAMPLES', 0) or bytes_of(name))
 end
 total = total + bytes_of('lanes')
 for _, kind in ipairs(kinds) do total = total + bytes_of('ready:' .. kind) end
 for _, name in ipairs(call('HKEYS', P .. 'pools')) do total = total + bytes_of('pool:' .. name) end
 
--- What lanes have besides their queues.
+-- The keys of lanes besides their queues.
 local _, page = unpack(call('HSCAN', P .. 'lanes', 0, 'COUNT', MAX_LANES))
 local sampled, beside, names = math.min(MAX_LANES, #page / 2), 0, 0
 local looked_at = {}
@@ -32,7 +33,7 @@ for i = 1, sampled do
 end
 if sampled > 0 then total = total + beside * call('HLEN', P .. 'lanes') / sampled end
 
--- Queues by the tasks in them: some have most of the tasks.
+-- Queues by their number of tasks: some have most of the tasks.
 for _, member in ipairs(call('ZRANGE', P .. 'busy', 0, MAX_LANES - 1)) do looked_at[string.sub(member, 9)] = true end
 local in_queues, measured = 0, 0
 for lane in pairs(looked_at) do
@@ -46,7 +47,7 @@ end
 local waiting = sum_of_counts('queued', 'cancelled') - (is_cancelled and call('ZCARD', P .. 'later') or 0)
 if in_queues > 0 then total = total + measured * math.max(1, waiting / in_queues) end
 
--- Sets of keys, here and there.
+-- A sample of the sets of keys.
 local kept = read_fields('turns', 'swept', 'generation')
 local buckets = tonumber(crawl.buckets) or 0
 local step = math.max(1, math.floor(buckets / MAX_SETS))
@@ -59,7 +60,7 @@ for bucket = 0, buckets - 1, step do
 end
 if sets > 0 then total = total + measured_sets * buckets / sets end
 for number = 1, tonumber(crawl.filters) or 1 do total = total + bytes_of('bloom:' .. number) end
--- Of the record of hosts as much as the crawl has of the names in it, if other hosts have as many crawls as its own.
+-- Its share of the names of hosts, assuming that all hosts have as many crawls as its own.
 local hosts = names > 0 and call('HLEN', host_names.slot .. 'hosts') or 0
 if hosts > 0 then
   local part = call('HLEN', P .. 'lanes') * sampled / (hosts * names)

@@ -1,13 +1,13 @@
 -- needs: tasks
 -- state: pause, resume, cancel or stop a crawl. A finished crawl stays finished.
--- Cancelling moves no task: tasks that wait are counted as cancelled instead.
+-- Cancelling moves no task: waiting tasks are counted as cancelled instead.
 --
 -- ARGV[3]  the new state
--- ARGV[4]  "1" when the lanes were walked, which leaving the cancelled state takes (see walk)
--- ARGV[5]  "1" for a shard that is finished while its crawl is not: it takes the new state too
--- ARGV[6]  the reason, for people to read
--- ARGV[7]  "1": only a crawl, or a shard, that is running or finished
--- Reply    {"ok"}, {"walk", now}: walk the lanes first, {"again"}: the same call once more
+-- ARGV[4]  "1" after the lanes were walked, which leaving the cancelled state needs (see walk)
+-- ARGV[5]  "1": a finished shard takes the new state, too, as its crawl may not be finished
+-- ARGV[6]  the reason, for people
+-- ARGV[7]  "1": change only a running or finished shard
+-- Reply    {"ok"}, {"walk", now}: walk the lanes first, {"again"}: repeat the call
 local state, has_walked, may_leave_finished = ARGV[3], ARGV[4] == '1', ARGV[5] == '1'
 if crawl.state == 'finished' and not may_leave_finished or crawl.state == state then return {'ok'} end
 if ARGV[7] == '1' and crawl.state ~= 'running' and crawl.state ~= 'finished' then return {'ok'} end
@@ -41,6 +41,6 @@ else
   call('HDEL', P .. 'crawl', 'finished')
 end
 call('HSET', P .. 'crawl', 'state', state, 'reason', ARGV[6])
--- The time before was none in which it ran. Where leases are out, the latest time stays: they are spared by it.
+-- `ran` must not count the time before. If tasks are leased, the latest time stays: note_presence needs it.
 if state == 'running' and call('EXISTS', P .. 'leases') == 0 then call('HSET', P .. 'crawl', 'clock_last', format('%.17g', now)) end
 return {'ok'}

@@ -1,15 +1,15 @@
 -- needs: expiry presence upkeep ready
--- survey: the first half of a lease from several crawls or shards: reclaim expired leases, wake tasks that are due, and say which
--- lanes could lend how much.
+-- survey: the first half of a lease from several crawls or shards: reclaim expired leases, queue tasks that are due, and list the
+-- lanes that may start and for how many tasks.
 --
 -- ARGV[3]  how many lanes at most
 -- ARGV[4]  horizon in seconds
 -- ARGV[5]  how many tasks at most of one lane
 -- ARGV[6]  seconds a lease lasts
 -- ARGV[7]  the kinds of the tasks (see asked_kinds)
--- A lane that other crawls hold back waits anew, and is not named.
+-- A lane that other crawls hold back is not listed.
 -- Reply    {"ok", epoch, ask again in seconds and the crawl's time (see ask_again), finished (see ending), "1" if the first lane's next
---          task is a suspect, of a shard what its limits look at (see limits_so_far); starts in seconds, age (8 bytes), lane, room,
+--          task is a suspect, in a shard the values of the limits (see limits_so_far); starts in seconds, age (8 bytes), lane, room,
 --          "1" if it shares its host with other crawls, … for each lane}
 local limit, horizon, limit_per_lane, kinds = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), asked_kinds(ARGV[7])
 crawl.lease_seconds = tonumber(ARGV[6])

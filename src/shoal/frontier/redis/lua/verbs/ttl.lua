@@ -1,6 +1,6 @@
 -- needs: expiry
--- ttl: change how long keys stay known, in a crawl whose keys expire; nothing changes in any other. A generation that is
--- too old for a shorter ttl ends here, so that none of its keys is forgotten too early.
+-- ttl: change how long keys stay known in a crawl whose keys expire; other crawls do not change. A generation that is too old for a
+-- shorter ttl ends here, so that none of its keys expires too early.
 --
 -- ARGV[3]  seconds
 -- Reply    {"ok"}

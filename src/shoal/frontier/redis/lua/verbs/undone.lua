@@ -1,8 +1,8 @@
 -- needs: crawl task_records
--- undone: the keys of tasks that have not ended, or that are dead letters, some of them per call.
+-- undone: the keys of tasks that have not ended or are dead letters, a bounded number per call.
 --
--- ARGV[3]  "held", "dead", "later", or the name of a queue, as its key has it
--- ARGV[4]  cursor, "0" to begin; of a queue the order of the last task, or "-inf"
+-- ARGV[3]  "held", "dead", "later", or the name of a queue, without the prefix
+-- ARGV[4]  cursor, "0" to begin; for a queue the order of the last task, or "-inf"
 -- Reply    {"ok", next cursor or order, "" at the end, {key (8 bytes), …}}
 local MAX_TASKS = 1000
 local where, at, found = ARGV[3], ARGV[4], {}

@@ -1,9 +1,9 @@
 -- needs: crawl exits roster_record
--- uses: what is known of the exits of some lanes.
+-- uses: the state of the exits of some lanes.
 --
 -- ARGV[3…]  lanes that go via a pool
--- Reply     {"ok", now; lane, exit, its use by that lane (see rosters) or "", requests in flight, its row for every lane (see
---           exits) or "", …}
+-- Reply     {"ok", now; lane, exit, its use by that lane (see rosters) or "", requests in flight, its row for all lanes (see exits)
+--           or "", …}
 local reply = {'ok', format('%.17g', now)}
 
 local function tell(lane, index, use, flight)

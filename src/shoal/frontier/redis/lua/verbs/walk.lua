@@ -1,20 +1,20 @@
 -- needs: lanes
 -- walk: change lanes, a bounded number per call.
 --
--- ARGV[3]  "resume": a lane with waiting tasks starts at a time at the earliest; "pace": lanes take over the crawl's new pace;
---          "pools": lanes that go via a pool take over its new exits
+-- ARGV[3]  "resume": lanes with waiting tasks start at the given time at the earliest; "pace": lanes with the crawl's pace get the
+--          new one; "pools": lanes that go via a pool get its new exits
 -- ARGV[4]  cursor, "0" to begin
 -- ARGV[5]  resume: the time; pace: the crawl's old interval
 -- ARGV[6]  pace: the new interval
 -- ARGV[7]  pace: the old cap
 -- ARGV[8]  pace: the new cap
--- ARGV[9]  pace: the shortest interval to which searches brought lanes
--- ARGV[10] pace: that to which they bring lanes now
+-- ARGV[9]  pace: the shortest interval that searches could reach before
+-- ARGV[10] pace: the shortest interval that they may reach now
 -- Reply    {"ok", next cursor, "0" at the end}
 local how, cursor = ARGV[3], ARGV[4]
 local max_lanes, MAX_USES = 200, 4000
 
--- A lane of a large pool is much work.
+-- A lane of a large pool takes long.
 if how == 'pools' then
   for _, name in ipairs(call('HKEYS', P .. 'pools')) do
     max_lanes = math.max(1, math.min(max_lanes, math.floor(MAX_USES / math.max(1, pool_of(name).size))))

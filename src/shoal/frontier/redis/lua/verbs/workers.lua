@@ -1,11 +1,11 @@
 -- needs: server
--- workers: the latest signs of life, newest first, a bounded number.
+-- workers: the latest heartbeats, newest first, a bounded number.
 --
 -- KEYS[1]  the prefix of the workers' keys
 -- ARGV[1]  the time in seconds, for tests; "" is the server's own
--- ARGV[2]  the greatest age of a sign in seconds
+-- ARGV[2]  the greatest age of a heartbeat in seconds
 -- ARGV[3]  a crawl, for its latest workers; "" for all workers that have not left
--- Reply    {when, sign of life, … for each}
+-- Reply    {when, heartbeat, … for each}
 local MAX_WORKERS = 5000
 local within, crawl, reply = tonumber(ARGV[2]), ARGV[3], {}
 local seen, beats = P .. 'seen', P .. 'beats'

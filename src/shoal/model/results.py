@@ -1,4 +1,4 @@
-"""How leases end, and what the frontier answers to it."""
+"""The results with which leases end, and the frontier's reports on them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ DUPLICATE = "duplicate"  # the reason under which links to known pages are count
 class LaneUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """The change that a response makes to its lane; applied in the same step as the settle that carries it.
 
-    `if_interval` guards `interval`: many responses that ask for the same slow-down change the pace once.
-    `base_interval` is the lane's own pace, to which an adaptive one returns. `started` is the request's start slot on
-    the frontier's clock: a refusal of a request that started before the lane's latest slow-down or the end of its rest
-    belongs to the same wave of refusals, and neither slows the lane again nor lets it take another short rest.
-    `why` is for people to read, and not for URLs: the reason of the rest or of the slow-down; with a `base_interval`,
-    of that pace. `learnt` is the interval that a search has found to be good for the host: kept for its next crawls.
-    """
+    - `if_interval`: `interval` counts only if the lane still has this one, so that many responses slow it down once
+    - `base_interval`: the lane's own pace, to which an adaptive interval returns
+    - `started`: the request's start slot on the frontier's clock. The refusal of a request that started before the
+      lane's latest slow-down or the end of its rest is of the same wave: no further slow-down or short rest follows
+    - `why`: the reason of the rest or the slow-down, or of the `base_interval`; shown to people, never a URL
+    - `learnt`: the interval that a search has found for the host; kept for the next crawls"""
 
     interval: float | None = None
     if_interval: float | None = None
@@ -36,9 +35,9 @@ class LaneUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 class ExitUse(msgspec.Struct, frozen=True, kw_only=True):
     """The report on the exit of a lease. `verdict`: "ok", "blocked" (the host refused the exit), "failed" (no request
-    got through), "used" (sent, but it says nothing about the exit) or "unused" (no request was sent).
+    got through), "used" (sent, without a verdict on the exit) or "unused" (no request was sent).
 
-    `size` is the bytes received through it. `session` replaces the session kept for the exit; empty: log in again."""
+    `size`: bytes received through the exit. `session`: replaces the session kept for the exit; empty: log in again."""
 
     verdict: Literal["ok", "blocked", "failed", "used", "unused"] = "ok"
     size: int = 0
@@ -47,11 +46,11 @@ class ExitUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """The task is finished; the tasks it found appear with it or not at all. `notes` are counted for people to read,
-    whatever they are called.
+    """The task is finished; the tasks it `found` are stored with it or not at all. `notes` are counters by name, shown
+    to people.
 
-    `again`: the page is visited again in `again_in` seconds. The task goes on as this one, which has its key and a lane
-    of the same host, with all its attempts; it counts as delayed, not as done."""
+    `again`: the page is visited again in `again_in` seconds. The task is replaced by `again`, which has the same key, a
+    lane of the same host and all its attempts; it counts as delayed, not as done."""
 
     lease: Lease
     outcome: str = "ok"
@@ -78,7 +77,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dead(msgspec.Struct, frozen=True, kw_only=True):
-    """Give up; the task is kept whole with the reason."""
+    """The task is given up: kept whole, with the reason, as a dead letter."""
 
     lease: Lease
     reason: str
@@ -89,7 +88,7 @@ class Dead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Released(msgspec.Struct, frozen=True, kw_only=True):
-    """Handed back untouched: at shutdown, or after opening a lane. Uses up no attempt."""
+    """The task was not tried: at shutdown, or after opening a lane. Uses up no attempt."""
 
     lease: Lease
     lane: LaneUpdate | None = None
@@ -97,8 +96,8 @@ class Released(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Handed(msgspec.Struct, frozen=True, kw_only=True):
-    """Handed over to the next stage: the task goes on as `task`, which has its key, and all its attempts. Its lane is
-    one of the same host: see `stage_lane`."""
+    """Handed over to the next stage: replaced by `task`, which has the same key, all its attempts and a lane of the
+    same host (see `stage_lane`)."""
 
     lease: Lease
     task: Task
@@ -111,7 +110,7 @@ Result = Done | Retry | Dead | Released | Handed
 
 
 class PutReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one put. `refused` names the budget that kept each key out."""
+    """The outcome of one put. `refused`: by key, the budget that refused it."""
 
     new: int = 0
     duplicates: int = 0
@@ -119,11 +118,11 @@ class PutReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one settle call. `stale` leases were lost before it; `refused` names the budget for each key that
-    one kept out.
+    """The outcome of one settle call.
 
-    `failed` says, by its index in the call, why a result could not be applied; its lease stands. `duplicates` are the
-    found tasks whose keys were known, each as the token of its lease and its key; not those that live in another shard.
+    - `stale`: the leases that were lost before; `refused`: by key of a found task, the budget that refused it
+    - `failed`: by index in the call, why a result could not be applied; its lease stands
+    - `duplicates`: the found tasks whose keys were known, as (token of the lease, key); without tasks of another shard
     """
 
     stale: list[Lease] = msgspec.field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a frontier tells of its crawls, lanes, exits and tasks."""
+"""The state of crawls, lanes, exits, tasks and dead letters, as a frontier reports it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VISITS = "visits"  # the note of pages that are done until their next visit
 
 
 class CrawlSize(msgspec.Struct, frozen=True, kw_only=True):
-    """What a crawl takes in its frontier. `is_estimate`: measured on some of its records, reckoned for the rest."""
+    """The storage that a crawl takes in its frontier. `is_estimate`: measured on a sample of its records."""
 
     bytes: int
     is_estimate: bool = True
@@ -24,10 +24,10 @@ class CrawlSize(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """A crawl's counters, read in one step. `outcomes`, `rejected` and `notes` count by name.
 
-    `reason` says why the crawl was paused, cancelled or stopped, if that is known. `feeders_lost`: feeders that have
-    not fed the start to its end and are gone. `kinds` counts the tasks that wait, queued or delayed, by their kind; it
-    is empty in a crawl that never had another kind than `http`. `due_in`: seconds until the first of the delayed tasks
-    is due; 0: one is, or there is none. `ran`: the seconds in which workers were there while it was running."""
+    - `feeders_lost`: feeders that expired before they had fed everything
+    - `kinds`: queued and delayed tasks by kind; empty in a crawl that never had another kind than `http`
+    - `due_in`: seconds until the first delayed task is due; 0: one is due, or there is none
+    - `ran`: the seconds in which the crawl was running and had workers"""
 
     state: CrawlState
     feeding: bool = False
@@ -67,7 +67,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> int:
-        """How often the work on a page came to an end: for good, or until the next visit."""
+        """How many pages were finished, for good or until their next visit; each visit counts."""
         return self.done + self.dead + self.visits
 
     @property
@@ -76,11 +76,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """What another crawl does to a lane that shares its host with it, by what holds the lane back most: "rest" (it was
-    asked to wait, for `seconds` more), "rules" (it fetches robots.txt), "cap" (requests in flight leave no room),
-    "pace" (it is slower), "turn" (it waits for start slots as well). `more`: so many other crawls do the same.
+    """How another crawl holds back a lane that shares its host, by the strongest cause: "rest" (the host asked that
+    crawl to wait, for `seconds` more), "rules" (it fetches robots.txt), "cap" (its requests in flight leave no room),
+    "pace" (it is slower), "turn" (it waits for start slots as well).
 
-    `interval` is the longest of all crawls whose limits count; so many other crawls take `turns` with the lane."""
+    `interval`: the longest of all crawls whose limits count. `more`: how many other crawls do the same. `turns`: how
+    many other crawls take turns with the lane."""
 
     crawl: str
     by: Literal["rest", "rules", "cap", "pace", "turn"]
@@ -91,12 +92,15 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One lane as people see it. `starts_in` is seconds until it may start a task; `exits_rest`: because every exit of
-    its pool is quarantined or parked; `waits_for_exit`: because no exit of its pool is due before that.
+    """One lane as shown to people.
 
-    `base_interval` is the pace to which an adaptive `interval` returns. An update rests it for `rests_for` more
-    seconds. `why` it rests or goes slower than that pace, and `pace_why` that pace is not the crawl's, are as the
-    updates said; empty: it does neither, or no reason was given. `held`: what other crawls do to it; None: nothing."""
+    - `starts_in`: seconds until it may start a task; `exits_rest`: because every exit of its pool is quarantined or
+      parked; `waits_for_exit`: because no exit of its pool is due before
+    - `base_interval`: the pace to which an adaptive `interval` returns
+    - `rests_for`: seconds for which an update still rests it
+    - `why`: the reason given for its rest or for being slower than `base_interval`; `pace_why`: the reason given for a
+      `base_interval` that is not the crawl's; empty: no such state, or no reason given
+    - `held`: how other crawls hold it back; None: none does"""
 
     lane: str
     waiting: int
@@ -116,8 +120,8 @@ class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One exit towards one host. It is quarantined for `rests_for` more seconds, and parked, for every host, for
-    `parked_for`. With neither, it is healthy if its failure `streak` is 0, else on probation."""
+    """One exit towards one host. It is quarantined for `rests_for` more seconds, and parked for every host for
+    `parked_for`. If both are 0, it is healthy when its failure `streak` is 0, else on probation."""
 
     exit: str
     lane: str
@@ -145,8 +149,8 @@ class TaskState(enum.StrEnum):
 
 
 class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What the frontier knows about one key. `losses`: leases in a row that were lost with their workers, of a task
-    that waits or is leased; more if its handler ran when a worker died."""
+    """The state of one key. `losses`: how many leases in a row were lost with their workers, of a task that waits or is
+    leased; counted higher if its handler ran when a worker died."""
 
     state: TaskState
     task: Task | None = None
@@ -179,7 +183,7 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many dead letters match a filter. `is_least`: there are more letters than were looked at."""
+    """How many dead letters match a filter. `is_least`: not all letters were examined, there may be more."""
 
     matching: int
     is_least: bool = False
