@@ -191,7 +191,7 @@ def _is_generator(output: Any) -> TypeGuard[GeneratorType[Any, Any, Any]]:
 
 def _collect(output: Any, harvest: Harvest) -> None:
     if output is None and harvest.has_unused_follow:
-        raise UsageError("the handler calls page.follow and gives nothing back: write `yield page.follow(…)`")
+        raise UsageError("the handler calls page.follow and returns nothing: write `yield page.follow(…)`")
     if isinstance(output, Request | Follow) or is_item(output) or not hasattr(output, "__iter__"):
         harvest.add(output)
     elif isinstance(output, GeneratorType):

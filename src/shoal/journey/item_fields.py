@@ -92,7 +92,7 @@ _ADVICE: tuple[tuple[type, str], ...] = (
     (Element, "an Element: did you mean page.text(…) or element.text()?"),
     (LexborNode, "a node of the parser: did you mean .text()?"),
     (Page, "the page itself: did you mean page.text(…) or page.url?"),
-    (Follow, "the result of page.follow: yield it by itself; page.links(…) gives URLs"),
+    (Follow, "the result of page.follow: yield it by itself; page.links(…) returns URLs"),
 )
 
 
