@@ -20,9 +20,8 @@ from bench.site import SitePlan, page_html
 from shoal import Item, Page, Request, Spider
 from shoal.fetch.base import Fetch, Response
 from shoal.journey.handlers import Handlers
-from shoal.journey.intake import Intake
+from shoal.journey.intake import Intake, RecentKeys
 from shoal.journey.journey import Journey
-from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.robots import LaneRules
 from shoal.model import Crawl, Done, LaneUpdate, Lease, Task
 from shoal.settings.table import Settings

@@ -16,8 +16,8 @@ from shoal.crawl.sources import feed, requests_of
 from shoal.fetch.http import HttpFetcher
 from shoal.fetch.routes import ROUTE_SECONDS
 from shoal.journey.handlers import Handlers
+from shoal.journey.intake import RecentKeys
 from shoal.journey.journey import Journey
-from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.robots import LaneRules
 from shoal.model import DeadFilter
 from shoal.run.intakes import intake_of, settings_of

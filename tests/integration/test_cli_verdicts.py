@@ -108,4 +108,4 @@ def test_an_error_without_a_line_of_the_spider_says_what_it_is(folder: Folder, s
         "    def parse(self, page):\n        page.follow('a')\n"
     )
     result = folder.run("run", "shop.py", code=1)
-    assert "failed  1 page: UsageError: the handler calls page.follow and gives nothing back" in result.stdout
+    assert "failed  1 page: UsageError: the handler calls page.follow and returns nothing" in result.stdout

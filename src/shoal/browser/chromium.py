@@ -1,6 +1,6 @@
-"""One Chromium at a time: started, watched, replaced after some pages or when it dies, and gone with its worker.
+"""One Chromium at a time: started, watched, replaced after some pages or when it dies, and killed with its worker.
 
-The processes of a browser below this one, as Linux tells of them. Elsewhere nothing is known of them.
+The memory of its processes is watched only on Linux (/proc).
 """
 
 from __future__ import annotations
@@ -26,71 +26,13 @@ from shoal.settings.table import Settings
 
 PROC: Final = Path("/proc")
 RENDERER: Final = b"--type=renderer"
-
-
-def processes_below(pid: int) -> list[int]:
-    """The processes that descend from this one."""
-    children: dict[int, list[int]] = {}
-    for process, parent in _parents():
-        children.setdefault(parent, []).append(process)
-    found: list[int] = []
-    waiting = list(children.get(pid, ()))
-    while waiting:
-        process = waiting.pop()
-        found.append(process)
-        waiting += children.get(process, ())
-    return found
-
-
-def is_running(pid: int) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True  # of another user
-    return True
-
-
-def renderers_below(pid: int) -> list[int]:
-    """Those of them in which pages run."""
-    return [process for process in processes_below(pid) if RENDERER in _command(process)]
-
-
-def private_bytes(pid: int) -> int:
-    """The memory that a process has to itself; 0 if it has ended."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in (PROC / str(pid) / "status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
-def _parents() -> Iterator[tuple[int, int]]:
-    with contextlib.suppress(OSError):
-        for entry in PROC.iterdir():
-            if entry.name.isdecimal():
-                with contextlib.suppress(OSError, ValueError, IndexError):
-                    # The name of a process, in brackets, may hold spaces and brackets.
-                    yield int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return (PROC / str(pid) / "cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
 WATCH_SECONDS: Final = 0.2
 CLOSE_SECONDS: Final = 5.0
 START_SECONDS: Final = 60.0
-FOLDER: Final = "shoal-browser-"  # then the process whose browsers have their profiles in it
+FOLDER: Final = "shoal-browser-"  # followed by the process id of the worker
 NODE_VARIABLE: Final = "PLAYWRIGHT_NODEJS_PATH"
 TIED: Final = str(Path(tied_process.__file__).with_name("tied.sh"))
-# Nothing leaves past the proxy of a page: without one the browser has a proxy that nobody serves, it looks up no name
-# itself, and sends nothing over UDP.
+# Nothing bypasses the proxy of a page: the browser's own proxy does not exist, it looks up no names, and sends no UDP.
 FLAGS: Final = (
     "--proxy-server=http://127.0.0.1:1",
     "--proxy-bypass-list=<-loopback>",
@@ -108,18 +50,18 @@ FLAGS: Final = (
 
 
 class BrowserMissingError(Exception):
-    """No browser can be started on this machine now."""
+    """No browser can be started now."""
 
 
-class Running:
-    """A browser that runs, with the pages that it renders now."""
+class RunningBrowser:
+    """A browser process, and the number of its pages."""
 
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
-        self.pages = 0  # rendered so far, and now
-        self.now = 0
+        self.pages = 0  # in all
+        self.now = 0  # open
         self.is_retired = False
-        self.blames_page = False  # it died with one page only, which is likely to have done it
+        self.blames_page = False  # it died with only one open page, which is the likely cause
         self._end = asyncio.Event()
         browser.on("disconnected", lambda _: self.note_end())
 
@@ -128,24 +70,24 @@ class Running:
         return self._end.is_set()
 
     def note_end(self, *, is_driver: bool = False) -> None:
-        """The browser is gone, by itself or with its driver."""
+        """Note that the browser has died, by itself or with its driver."""
         if not self.has_died:
             self.blames_page = self.now == 1 and not is_driver
         self.is_retired = True
         self._end.set()
 
     async def wait_for_its_end(self, seconds: float | None = None) -> None:
-        """Wait for the news that the browser is gone, as long as that."""
+        """Wait until the browser has died, at most so many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._end.wait()
 
 
 class Chromium:
-    """Gives pages a browser. `program` is the path of Chromium.
+    """Starts browsers and assigns them to pages. `program`: the path of Chromium.
 
-    - `started`: browsers started so far
-    - `killed`: processes of pages that took too much memory, killed so far"""
+    - `started`: number of browsers started
+    - `killed`: number of page processes killed for their memory"""
 
     def __init__(self, program: str, settings: Settings) -> None:
         self._program = program
@@ -155,23 +97,23 @@ class Chromium:
         self._starting = asyncio.Lock()
         self._playwright: Playwright | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._current: Running | None = None
-        self._all: set[Running] = set()
+        self._current: RunningBrowser | None = None
+        self._all: set[RunningBrowser] = set()
         self._watching: asyncio.Task[None] | None = None
         self._warming: asyncio.Task[None] | None = None
         self.started = self.killed = 0
 
     async def warm(self) -> None:
-        """Start a browser before a page needs it: one that waited for it would be late for its start, and then start
-        together with the next ones. What keeps it from starting is said to the page that needs it."""
+        """Start a browser before a page needs it, or the page would miss its start slot. An error is reported to the
+        first page instead."""
         with contextlib.suppress(BrowserMissingError):
             async with self._starting:
                 if self._current is None or self._current.is_retired:
                     self._current = await self._start()
 
     @asynccontextmanager
-    async def lend(self, *, alone: bool = False) -> AsyncIterator[Running]:
-        """A browser for one page, with other pages or `alone`. The last page of a retired one closes it."""
+    async def lend(self, *, alone: bool = False) -> AsyncIterator[RunningBrowser]:
+        """A browser for one page, shared or `alone`. The last page of a retired browser closes it."""
         async with self._starting:
             running = None if alone else self._current
             if running is None or running.is_retired:
@@ -190,12 +132,12 @@ class Chromium:
             if running.is_retired and not running.now:
                 await self._end(running)
 
-    def retire(self, running: Running) -> None:
-        """Give this browser no more pages: it does not close one of them."""
+    def retire(self, running: RunningBrowser) -> None:
+        """Assign no more pages to this browser: it failed to close one."""
         running.is_retired = True
 
     async def close(self) -> None:
-        """End the browser and what drives it."""
+        """Stop the browsers and Playwright's driver."""
         if self._warming is not None:
             self._warming.cancel()
             await asyncio.gather(self._warming, return_exceptions=True)
@@ -207,19 +149,19 @@ class Chromium:
         if self._folder is not None:
             self._folder.cleanup()
 
-    async def _start(self) -> Running:
+    async def _start(self) -> RunningBrowser:
         try:
             async with asyncio.timeout(START_SECONDS):
                 try:
                     browser = await self._launch()
                 except Exception:
-                    # The driver may be dead: a new one tells whether the browser is to blame.
+                    # The driver may be dead: try a new one before blaming the browser.
                     await self._stop_driver()
                     browser = await self._launch()
         except Exception as error:
             await self._stop_driver()
             raise BrowserMissingError(_why(error)) from error
-        running = Running(browser)
+        running = RunningBrowser(browser)
         self._all.add(running)
         self.started += 1
         if self._watching is None:
@@ -233,9 +175,9 @@ class Chromium:
             executable_path=TIED,
             env={**os.environ, **self._tied("chromium", self._program, parent=0)},
             args=[*FLAGS],
-            # Root cannot set it up.
+            # Root cannot set up the sandbox.
             chromium_sandbox=self._has_sandbox and os.geteuid() != 0,
-            # The worker itself sees to signals; Playwright would end it at the first one.
+            # The worker handles signals itself; Playwright would exit at the first one.
             handle_sigint=False,
             handle_sigterm=False,
             handle_sighup=False,
@@ -249,13 +191,13 @@ class Chromium:
                     await driver.stop()
 
     async def _drive(self) -> Playwright:
-        """Playwright's driver, tied to this process: with it dies the browser."""
+        """Start Playwright's driver, tied to this process: the browser dies with the driver."""
         if self._folder is None:
             remove_old_folders()
             self._folder = tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-", ignore_cleanup_errors=True)
         variables = {NODE_VARIABLE: TIED, **self._tied("node", _node(), parent=os.getpid())}
         before = {name: os.environ.get(name) for name in variables}
-        # Read by Playwright when it starts its driver, which happens in this call.
+        # Playwright reads them when it starts its driver, in this call.
         os.environ.update(variables)
         try:
             return await async_playwright().start()
@@ -274,7 +216,7 @@ class Chromium:
         return True  # it has not begun yet
 
     def _tied(self, name: str, program: str, *, parent: int) -> dict[str, str]:
-        """The variables with which TIED runs a program so that it dies with its parent."""
+        """The environment with which TIED runs a program so that it dies with its parent."""
         if self._folder is None:
             raise RuntimeError("the driver is started first")
         return {
@@ -286,8 +228,8 @@ class Chromium:
             "TIED_PROGRAM": program,
         }
 
-    async def _end(self, running: Running) -> None:
-        """Close a browser; one that does not close is left to the end of its driver."""
+    async def _end(self, running: RunningBrowser) -> None:
+        """Close a browser; one that does not close ends with its driver."""
         if running not in self._all:
             return
         self._all.discard(running)
@@ -297,8 +239,8 @@ class Chromium:
                 await running.browser.close()
 
     async def _watch(self) -> None:
-        """Kill the process of a page that takes too much memory: its page fails, the others go on. Playwright does not
-        say that its driver has died; with it died the browsers."""
+        """Kill page processes that take too much memory: only their page fails. Also notice that the driver has died,
+        and its browsers with it, as Playwright does not report it."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             if self._playwright is not None and not self._has_driver():
@@ -313,7 +255,7 @@ class Chromium:
 
 
 def _why(error: Exception) -> str:
-    """Why no browser could be started, in one line. What Chromium itself says stands in the later ones."""
+    """Why no browser could be started, in one line; Chromium's own words are in the later lines of the error."""
     text = str(error)
     if "usable sandbox" in text or "sandbox helper" in text:
         return (
@@ -324,7 +266,7 @@ def _why(error: Exception) -> str:
 
 
 def remove_old_folders() -> None:
-    """Remove what browsers of killed workers have left."""
+    """Remove the profile folders of killed workers."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
         pid = folder.name.removeprefix(FOLDER).partition("-")[0]
         if pid.isdecimal() and not is_running(int(pid)):
@@ -332,5 +274,60 @@ def remove_old_folders() -> None:
 
 
 def _node() -> str:
-    """The Node.js that runs Playwright's driver: the one that was named, or Playwright's own."""
+    """The path of Node.js for Playwright's driver: from PLAYWRIGHT_NODEJS_PATH, else Playwright's own."""
     return os.environ.get(NODE_VARIABLE) or str(Path(playwright.__file__).parent / "driver" / "node")
+
+
+def processes_below(pid: int) -> list[int]:
+    """The descendants of a process."""
+    children: dict[int, list[int]] = {}
+    for process, parent in _parents():
+        children.setdefault(parent, []).append(process)
+    found: list[int] = []
+    waiting = list(children.get(pid, ()))
+    while waiting:
+        process = waiting.pop()
+        found.append(process)
+        waiting += children.get(process, ())
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # of another user
+    return True
+
+
+def renderers_below(pid: int) -> list[int]:
+    """The descendants of a process in which pages run."""
+    return [process for process in processes_below(pid) if RENDERER in _command(process)]
+
+
+def private_bytes(pid: int) -> int:
+    """The private memory of a process; 0: it has ended."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in (PROC / str(pid) / "status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    with contextlib.suppress(OSError):
+        for entry in PROC.iterdir():
+            if entry.name.isdecimal():
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    # The name of a process, in brackets, may contain spaces and brackets.
+                    yield int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return (PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return b""

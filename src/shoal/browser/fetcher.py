@@ -1,4 +1,4 @@
-"""Rendered pages behind the fetcher's contract: a request with `render` goes to a browser, any other over HTTP."""
+"""The browser fetcher: requests with `render` go to a browser, all others to the HTTP fetcher."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from playwright.async_api import Error as PlaywrightError
 
-from shoal.browser.chromium import BrowserMissingError, Chromium, Running
+from shoal.browser.chromium import BrowserMissingError, Chromium, RunningBrowser
 from shoal.browser.page_proxy import Dialer, PageProxy
 from shoal.browser.rendering import Rendering
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
@@ -26,11 +26,7 @@ MAX_SUSPECTS: Final = 1000
 
 
 class BrowserFetcher:
-    """Fetches pages with a Chromium. Its pages leave through the exits of their leases, and past the guard.
-
-    - `chromium`: the browser
-    - `refused`: connections of pages that the guard has refused so far
-    - `requests`: requests of pages so far"""
+    """Fetches pages with a Chromium, through the exits of their leases; the guard checks every connection."""
 
     def __init__(
         self,
@@ -51,14 +47,14 @@ class BrowserFetcher:
         self._suspects: dict[str, None] = {}
 
     async def fetch(self, request: Fetch) -> Response | Fault:
-        """Send the request and read the whole answer, within every limit. Follows no redirect."""
+        """Send the request and read the whole response, within every limit. Follows no redirect."""
         if request.render is None:
             return await self._plain.fetch(request)
         started = self._clock()
         try:
             answer = await self._rendered(request)
         except BrowserMissingError as error:
-            # Not the page's fault, nor its host's: the task is back within a moment.
+            # Neither the page's fault nor its host's: the task is released.
             answer = Fault(kind=FaultKind.SHORTAGE, message=f"no browser can be started: {error}")
         except Exception as error:  # the contract: a fault is a value
             message = one_line(str(error) or type(error).__name__)[:200]
@@ -66,11 +62,11 @@ class BrowserFetcher:
         return msgspec.structs.replace(answer, elapsed=self._clock() - started)
 
     async def warm(self) -> None:
-        """Have a browser at hand for the first page."""
+        """Start a browser for the first page."""
         await self.chromium.warm()
 
     async def close(self) -> None:
-        """End the browser, close idle connections."""
+        """Stop the browser, close idle connections."""
         await self.chromium.close()
         await self._dialer.close()
         await self._plain.close()
@@ -93,7 +89,7 @@ class BrowserFetcher:
             self._suspect(request.url, is_suspect=running.has_died)
             return answer
 
-    async def _in_browser(self, running: Running, request: Fetch, config: ExitConfig | None) -> Response | Fault:
+    async def _in_browser(self, running: RunningBrowser, request: Fetch, config: ExitConfig | None) -> Response | Fault:
         page_proxy = PageProxy(
             self._dialer,
             config=config,
@@ -113,7 +109,7 @@ class BrowserFetcher:
             await self._leave(rendering, running)
             await page_proxy.close()
 
-    async def _within_limits(self, rendering: Rendering, running: Running, proxy: str) -> Response | Fault:
+    async def _within_limits(self, rendering: Rendering, running: RunningBrowser, proxy: str) -> Response | Fault:
         render = rendering.render
         seconds = render.seconds or self._settings.render_seconds
         work = asyncio.ensure_future(rendering.run(proxy))
@@ -122,10 +118,10 @@ class BrowserFetcher:
         try:
             await asyncio.wait({work, limit, end}, timeout=seconds or None, return_when=asyncio.FIRST_COMPLETED)
             if running.has_died:
-                # With others in the same browser it is not known whose fault it is: nobody's attempt is used up.
+                # With several open pages the cause is unknown: no page loses an attempt.
                 kind = FaultKind.BROWSER if running.blames_page else FaultKind.LOCAL
                 return Fault(kind=kind, message="the browser died while it rendered the page")
-            if (fault := rendering.why()) is not None:
+            if (fault := rendering.limit_fault()) is not None:
                 return fault
             if work.done():
                 return work.result()
@@ -138,14 +134,14 @@ class BrowserFetcher:
             await asyncio.gather(work, limit, end, return_exceptions=True)
 
     def _suspect(self, url: str, *, is_suspect: bool) -> None:
-        """A page whose browser died has a browser of its own next time: if that dies too, the page is to blame."""
+        """A page whose browser died gets a browser of its own next time: if that dies, too, the page is the cause."""
         if not is_suspect:
             self._suspects.pop(url, None)
         elif len(self._suspects) < MAX_SUSPECTS:
             self._suspects[url] = None
 
-    async def _leave(self, rendering: Rendering, running: Running) -> None:
-        """Close the page. A browser that does not close it is given no other one."""
+    async def _leave(self, rendering: Rendering, running: RunningBrowser) -> None:
+        """Close the page. A browser that does not close it gets no more pages."""
         if rendering.context is None or running.has_died:
             return
         try:

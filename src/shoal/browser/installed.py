@@ -1,4 +1,4 @@
-"""Whether this machine can render pages: Playwright and a Chromium."""
+"""Checks that Playwright and Chromium are installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 
 
 def check_browser(settings: Settings) -> str:
-    """The path of the browser that renders pages. What is missing is refused with the command that installs it."""
+    """The path of Chromium. Raises UsageError with the command that installs what is missing."""
     if importlib.util.find_spec("playwright") is None:
         raise UsageError(f"workers of the kind browser need the Playwright library: {install_command('browser')}")
     if settings.chromium:

@@ -1,7 +1,5 @@
-"""Connections for a rendered page: to addresses that the guard allows, directly or through the exit of its lease.
-
-The proxy on loopback that all requests of a rendered page leave through: it asks the guard, and counts.
-"""
+"""The loopback proxy for all requests of a rendered page: connects where the guard allows, directly or through the
+exit of the page's lease, and counts bytes and connections."""
 
 from __future__ import annotations
 
@@ -26,20 +24,25 @@ from shoal.fetch.routes import Origin, Routes, lacks_family, parse_origin
 from shoal.settings.table import Settings
 
 HEAD_BYTES: Final = 64 * 1024
+CHUNK_BYTES: Final = 64 * 1024
+MAX_FAULTS: Final = 1000
+LOOPBACK: Final = "127.0.0.1"
+# Headers for the proxy, not for the site.
+_HOP_HEADERS: Final = (b"proxy-", b"connection:", b"keep-alive:")
 
 
-class Line(NamedTuple):
-    """An open connection. `wants_url`: a plain proxy is at its other end, which takes requests with whole URLs;
-    `credentials` are for that proxy."""
+class Connection(NamedTuple):
+    """An open connection. `to_proxy`: it leads to a plain HTTP proxy, whose requests have whole URLs and these
+    `credentials`."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    wants_url: bool = False
+    to_proxy: bool = False
     credentials: str = ""
 
 
 class Dialer:
-    """Opens connections for pages. Nobody else in this worker connects for a browser."""
+    """Opens all connections for a worker's rendered pages."""
 
     def __init__(
         self, settings: Settings, *, lookup: Lookup | None = None, clock: Callable[[], float] = time.monotonic
@@ -49,12 +52,12 @@ class Dialer:
         self._proxies = ProxyRoutes(settings, routes=self._routes, clock=clock, trusted_roots=None)
 
     async def close(self) -> None:
-        """Give up look-ups."""
+        """Cancel DNS look-ups."""
         await self._routes.close()
         await self._proxies.close()
 
-    async def dial(self, host: str, port: int, config: ExitConfig | None, *, is_plain: bool) -> Line | Fault:
-        """A connection to this host, or why there is none. `is_plain`: for one request over plain HTTP."""
+    async def dial(self, host: str, port: int, config: ExitConfig | None, *, is_plain: bool) -> Connection | Fault:
+        """A connection to a host, or the fault. is_plain: for one request over plain HTTP."""
         origin = parse_origin(f"http://{host}:{port}")
         if origin is None:
             return Fault(kind=FaultKind.BAD_URL, message=f"not a host and port: {host[:80]}:{port}")
@@ -68,7 +71,7 @@ class Dialer:
                 return fault_of(config, f"no connection within {self._seconds:g} s")
             return Fault(kind=FaultKind.TIMEOUT_CONNECT, message=f"no connection within {self._seconds:g} s")
 
-    async def _directly(self, origin: Origin, port: int, *, source: str) -> Line | Fault:
+    async def _directly(self, origin: Origin, port: int, *, source: str) -> Connection | Fault:
         addresses = await self._routes.vetted(origin)
         if isinstance(addresses, Fault):
             return addresses
@@ -79,12 +82,12 @@ class Dialer:
         for address in usable:
             try:
                 opened = await asyncio.open_connection(address, port, limit=HEAD_BYTES, local_addr=leaving)
-                return Line(*opened)
+                return Connection(*opened)
             except OSError as error:
                 reason = error.strerror or type(error).__name__
         return Fault(kind=FaultKind.CONNECT, message=f"{origin.host}: {reason.lower()}")
 
-    async def _by_proxy(self, origin: Origin, port: int, config: ExitConfig, *, is_plain: bool) -> Line | Fault:
+    async def _by_proxy(self, origin: Origin, port: int, config: ExitConfig, *, is_plain: bool) -> Connection | Fault:
         vetted = await self._proxies.vetted(f"http://{origin.host}:{port}")
         if isinstance(vetted, Fault):
             return vetted
@@ -95,23 +98,23 @@ class Dialer:
             opened = await asyncio.open_connection(proxy.hostname, proxy.port or usual, ssl=tls, limit=HEAD_BYTES)
         except OSError as error:
             return fault_of(config, f"it cannot be connected to: {error.strerror or error}", is_certain=True)
-        line = Line(*opened)
+        connection = Connection(*opened)
         try:
             if proxy.scheme.startswith("socks"):
-                refused = await _socks(line, proxy, origin.host, port)
+                refused = await _socks(connection, proxy, origin.host, port)
             elif is_plain:
-                return line._replace(wants_url=True, credentials=_basic(proxy))
+                return connection._replace(to_proxy=True, credentials=_basic(proxy))
             else:
-                refused = await _tunnel(line, proxy, f"{origin.host}:{port}")
+                refused = await _tunnel(connection, proxy, f"{origin.host}:{port}")
         except (OSError, EOFError, ValueError):
             refused = "it closed the connection"
         except BaseException:
-            line.writer.close()
+            connection.writer.close()
             raise
         if refused:
-            line.writer.close()
+            connection.writer.close()
             return fault_of(config, refused)
-        return line
+        return connection
 
 
 def _basic(proxy: SplitResult) -> str:
@@ -121,36 +124,36 @@ def _basic(proxy: SplitResult) -> str:
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
-async def _tunnel(line: Line, proxy: SplitResult, authority: str) -> str:
-    """Ask an HTTP proxy for a tunnel; gives why there is none."""
+async def _tunnel(connection: Connection, proxy: SplitResult, authority: str) -> str:
+    """Ask an HTTP proxy for a tunnel; returns the error, or an empty text."""
     credentials = _basic(proxy)
     signed = f"Proxy-Authorization: {credentials}\r\n" if credentials else ""
-    line.writer.write(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{signed}\r\n".encode())
-    head = await line.reader.readuntil(b"\r\n\r\n")
+    connection.writer.write(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{signed}\r\n".encode())
+    head = await connection.reader.readuntil(b"\r\n\r\n")
     status = head.split(b" ", 2)[1]
     if status.startswith(b"2"):
         return ""
     return "it wants other credentials (407)" if status == b"407" else "it refused to open a tunnel"
 
 
-async def _socks(line: Line, proxy: SplitResult, host: str, port: int) -> str:
-    """Ask a SOCKS5 proxy for a connection, by name; gives why there is none."""
+async def _socks(connection: Connection, proxy: SplitResult, host: str, port: int) -> str:
+    """Ask a SOCKS5 proxy for a connection, by name; returns the error, or an empty text."""
     user, password = unquote(proxy.username or "").encode(), unquote(proxy.password or "").encode()
-    line.writer.write(b"\x05\x02\x00\x02" if user else b"\x05\x01\x00")
-    _, method = await line.reader.readexactly(2)
+    connection.writer.write(b"\x05\x02\x00\x02" if user else b"\x05\x01\x00")
+    _, method = await connection.reader.readexactly(2)
     if method == 2 and user:
-        line.writer.write(bytes([1, len(user)]) + user + bytes([len(password)]) + password)
-        _, refused = await line.reader.readexactly(2)
+        connection.writer.write(bytes([1, len(user)]) + user + bytes([len(password)]) + password)
+        _, refused = await connection.reader.readexactly(2)
         if refused:
             return "it wants other credentials"
     elif method != 0:
         return "it wants other credentials"
-    line.writer.write(b"\x05\x01\x00" + _socks_address(host) + port.to_bytes(2))
-    _, refused, _, kind = await line.reader.readexactly(4)
+    connection.writer.write(b"\x05\x01\x00" + _socks_address(host) + port.to_bytes(2))
+    _, refused, _, kind = await connection.reader.readexactly(4)
     if refused:
         return f"it refused to connect (SOCKS error {refused})"
-    length = {1: 4, 4: 16}.get(kind) or (await line.reader.readexactly(1))[0]
-    await line.reader.readexactly(length + 2)
+    length = {1: 4, 4: 16}.get(kind) or (await connection.reader.readexactly(1))[0]
+    await connection.reader.readexactly(length + 2)
     return ""
 
 
@@ -163,20 +166,12 @@ def _socks_address(host: str) -> bytes:
     return (b"\x01" if len(packed) == 4 else b"\x04") + packed
 
 
-CHUNK_BYTES: Final = 64 * 1024
-MAX_FAULTS: Final = 1000
-LOOPBACK: Final = "127.0.0.1"
-# Headers between a browser and its proxy, not for the site.
-_HOP_HEADERS: Final = (b"proxy-", b"connection:", b"keep-alive:")
-
-
 class PageProxy:
-    """The proxy of one page. A browser that knows no other way cannot go around it: not by redirect, script, worker or
-    websocket.
+    """The proxy of one page, the browser's only way out: also for redirects, scripts, workers and websockets.
 
-    - `faults`: why hosts were not connected to, by host and port
-    - `connections`, `refused`: connections asked for, and those that the guard refused
-    - `received`: bytes that came from outside"""
+    - `faults`: faults of failed connections, by host and port
+    - `connections`, `refused`: number of requested connections, and of those that the guard refused
+    - `received`: bytes from outside"""
 
     def __init__(
         self, dialer: Dialer, *, config: ExitConfig | None, most_bytes: int, exceeded: Callable[[str], None]
@@ -191,13 +186,13 @@ class PageProxy:
         self.connections = self.refused = self.received = 0
 
     async def open(self) -> str:
-        """Begin to serve; gives the URL for the browser."""
+        """Start to serve; returns the proxy's URL."""
         self._server = await asyncio.start_server(self._serve, LOOPBACK, 0, limit=HEAD_BYTES)
         port = self._server.sockets[0].getsockname()[1]
         return f"http://{LOOPBACK}:{port}"
 
     async def close(self) -> None:
-        """End all connections of the page."""
+        """Close all connections of the page."""
         if self._server is not None:
             self._server.close()
         for task in self._serving:
@@ -205,10 +200,10 @@ class PageProxy:
         await asyncio.gather(*self._serving, return_exceptions=True)
 
     def fault_of(self, url: str) -> Fault | None:
-        """Why nothing came from the host of this URL, if the guard or the connection was the reason."""
+        """The fault of the connection to this URL's host; None: there was none."""
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme in ("https", "wss") else 80)
-        return self.faults.get(_place(parts.hostname or "", port))
+        return self.faults.get(f"{parts.hostname or ''}:{port}")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -217,9 +212,9 @@ class PageProxy:
         try:
             await self._answer(reader, writer)
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
-            pass  # the browser or the site went away, or sent no HTTP
+            pass  # the browser or the site closed the connection, or sent no HTTP
         except asyncio.CancelledError:
-            pass  # the page is over; nobody waits for this task
+            pass  # the page is done; nothing awaits this task
         finally:
             writer.close()
             if task is not None:
@@ -233,28 +228,30 @@ class PageProxy:
         parts = urlsplit(f"//{target}" if is_tunnel else target)
         host, port = parts.hostname or "", parts.port or 80
         self.connections += 1
-        line = await self._dialer.dial(f"[{host}]" if ":" in host else host, port, self._config, is_plain=not is_tunnel)
-        if isinstance(line, Fault):
-            # Closed without an answer: scripts would take any answer for one of the site.
-            self._note(_place(host, port), line)
+        connection = await self._dialer.dial(
+            f"[{host}]" if ":" in host else host, port, self._config, is_plain=not is_tunnel
+        )
+        if isinstance(connection, Fault):
+            # Closed without a response: scripts would take any response for the site's.
+            self._note(f"{host}:{port}", connection)
             return
         try:
             if is_tunnel:
                 writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
             else:
-                line.writer.write(_forwarded(method, target, headers, line))
-            await self._carry(reader, writer, line, has_head=not is_tunnel)
+                connection.writer.write(_forwarded(method, target, headers, connection))
+            await self._carry(reader, writer, connection, has_head=not is_tunnel)
         finally:
-            line.writer.close()
+            connection.writer.close()
 
     async def _carry(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: Line, *, has_head: bool
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection, *, has_head: bool
     ) -> None:
-        sending = asyncio.create_task(_pump(reader, line.writer))
+        sending = asyncio.create_task(_pump(reader, connection.writer))
         try:
             if has_head:
-                writer.write(_closing(await line.reader.readuntil(b"\r\n\r\n")))
-            await _pump(line.reader, writer, self._count)
+                writer.write(_closing(await connection.reader.readuntil(b"\r\n\r\n")))
+            await _pump(connection.reader, writer, self._count)
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
@@ -264,16 +261,16 @@ class PageProxy:
         if self.received > self._most_bytes:
             self._exceeded(f"the page loaded more than {self._most_bytes} B (render_bytes)")
 
-    def _note(self, place: str, fault: Fault) -> None:
+    def _note(self, host_and_port: str, fault: Fault) -> None:
         self.refused += fault.kind is FaultKind.REFUSED_ADDRESS
         if len(self.faults) < MAX_FAULTS:
-            self.faults[place] = msgspec.structs.replace(fault, elapsed=0.0)
+            self.faults[host_and_port] = msgspec.structs.replace(fault, elapsed=0.0)
 
 
 async def _pump(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Callable[[int], None] | None = None
 ) -> None:
-    """Carry bytes until one side ends."""
+    """Copy bytes until one side closes."""
     with contextlib.suppress(OSError):
         while chunk := await reader.read(CHUNK_BYTES):
             if count is not None:
@@ -284,23 +281,19 @@ async def _pump(
             writer.write_eof()
 
 
-def _forwarded(method: str, target: str, headers: bytes, line: Line) -> bytes:
-    """The head of a plain request as the site gets it, or the proxy of the exit. One request a connection: the next
-    one may be for another host, which the guard has to see."""
+def _forwarded(method: str, target: str, headers: bytes, connection: Connection) -> bytes:
+    """The head of a plain request for the site or the exit's proxy. One request per connection: the next one may be for
+    another host, which the guard must check."""
     parts = urlsplit(target)
-    path = target if line.wants_url else (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    path = target if connection.to_proxy else (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     kept = [one for one in headers.split(b"\r\n") if one and not one.lower().startswith(_HOP_HEADERS)]
-    if line.credentials:
-        kept.append(f"Proxy-Authorization: {line.credentials}".encode())
+    if connection.credentials:
+        kept.append(f"Proxy-Authorization: {connection.credentials}".encode())
     return b"\r\n".join([f"{method} {path} HTTP/1.1".encode(), *kept, b"Connection: close", b"", b""])
 
 
 def _closing(head: bytes) -> bytes:
-    """The head of an answer, which says that the connection ends with it."""
+    """The head of a response with `Connection: close`."""
     status, *headers = head.rstrip(b"\r\n").split(b"\r\n")
     kept = [one for one in headers if not one.lower().startswith(_HOP_HEADERS)]
     return b"\r\n".join([status, *kept, b"Connection: close", b"", b""])
-
-
-def _place(host: str, port: int) -> str:
-    return f"{host}:{port}"

@@ -1,10 +1,6 @@
-"""One page rendered: asked for, waited for, steps done, its DOM taken.
+"""Renders one page in a browser: loads it, waits, does the steps of the request, and returns the DOM.
 
-The cookies of a rendered page: from our jar into the browser's, and what came of them back into ours.
-
-The main document of a rendered page: its request with our headers, its answer, and what is not for a browser.
-
-A redirect is not followed: its hop is a task of its own. A document that is no HTML is taken as it came.
+Redirects of the main document are not followed: each hop is a task. A document that is no HTML is returned as received.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ from urllib.parse import urlsplit
 from playwright.async_api import BrowserContext, CDPSession, Cookie, Page, ProxySettings, Request, Route
 from playwright.async_api import Error as PlaywrightError
 
-from shoal.browser.chromium import Running
+from shoal.browser.chromium import RunningBrowser
 from shoal.browser.page_proxy import PageProxy
 from shoal.fetch.base import REDIRECTS, Fault, FaultKind, Fetch, Response
 from shoal.fetch.decode import too_large
@@ -28,47 +24,174 @@ from shoal.fetch.faults import one_line
 from shoal.model import Render
 from shoal.settings.table import Settings
 
-
-def given_cookies(request: Fetch) -> list[Any]:
-    """The cookies of a request as the browser's jar takes them: for the page's host, and no other."""
-    parts = urlsplit(request.url)
-    origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"
-    return [{"name": name, "value": value, "url": origin} for name, value in _sent(request)]
-
-
-def set_cookies(found: Sequence[Cookie], request: Fetch) -> str:
-    """The cookies that the page has set, by header or by script, as lines of Set-Cookie."""
-    known = set(_sent(request))
-    return "\n".join(_line(cookie) for cookie in found if (cookie.get("name"), cookie.get("value")) not in known)
-
-
-def _sent(request: Fetch) -> list[tuple[str, str]]:
-    header = next((text for name, text in (request.headers or {}).items() if name.lower() == "cookie"), "")
-    pairs = (pair.strip().partition("=") for pair in header.split(";"))
-    return [(name, value) for name, _, value in pairs if name]
-
-
-def _line(cookie: Cookie) -> str:
-    domain = cookie.get("domain", "")
-    expires = cookie.get("expires", -1)
-    parts = [f"{cookie.get('name')}={cookie.get('value')}", f"Path={cookie.get('path') or '/'}"]
-    parts += [f"Domain={domain}"] if domain.startswith(".") else []
-    parts += [f"Expires={formatdate(expires, usegmt=True)}"] if expires and expires > 0 else []
-    parts += ["Secure"] if cookie.get("secure") else []
-    parts += ["HttpOnly"] if cookie.get("httpOnly") else []
-    return "; ".join(parts)
-
-
 BODILESS: Final = frozenset({204, 205, 304})
 RENDERED_TYPES: Final = ("text/html", "application/xhtml+xml")
-# Set by the browser itself, or about a body that the handler does not get.
+# Set by the browser itself, or about a body other than the DOM.
 _NOT_KEPT: Final = frozenset({"content-encoding", "content-length", "transfer-encoding", "set-cookie"})
-# Cookies go into the browser's own jar; the user agent is that of the whole context.
+# Cookies are in the browser's jar, the User-Agent is set for the context.
 _NOT_SENT: Final = frozenset({"cookie", "user-agent", "host", "content-length", "connection"})
+
+UNTIL: Final = {"dom": "domcontentloaded", "load": "load", "quiet": "networkidle"}
+GROW_SECONDS: Final = 2.0
+MAX_SCROLLS: Final = 1000
+CLOSED: Final = "has been closed"  # in Playwright's error for a page that is closed, with its browser or without
+END_SECONDS: Final = 2.0  # the end of a browser may be reported so long after that of its pages
+ERROR_LENGTH: Final = 200  # characters of an error that are shown
+# Scrolls to the end of the page; true as soon as the page has grown, false if it does not.
+SCROLL: Final = """seconds => new Promise(done => {
+    const root = document.scrollingElement || document.documentElement;
+    const before = root.scrollHeight, until = performance.now() + seconds * 1000;
+    window.scrollTo(0, before);
+    const check = () => {
+        if (root.scrollHeight > before) done(true);
+        else if (performance.now() > until) done(false);
+        else setTimeout(check, 50);
+    };
+    check();
+})"""
+
+
+class Rendering:
+    """One page in a browser context of its own, without cookies, cache and service workers of other pages."""
+
+    def __init__(self, running: RunningBrowser, request: Fetch, *, page_proxy: PageProxy, settings: Settings) -> None:
+        self._running = running
+        self._request = request
+        self.render = request.render or Render()
+        self._page_proxy = page_proxy
+        self._settings = settings
+        self._document: MainDocument | None = None
+        self._has_crashed = False
+        self.context: BrowserContext | None = None
+        self.given_up = asyncio.Event()
+        self.too_much = ""
+        self.requests = 0
+
+    def give_up(self, reason: str) -> None:
+        """Stop: the page exceeds a limit."""
+        self.too_much = self.too_much or reason
+        self.given_up.set()
+
+    async def run(self, proxy: str) -> Response | Fault:
+        """The rendered page, or the fault."""
+        try:
+            page = await self._open(proxy)
+            document = self._document = MainDocument(
+                await page.context.new_cdp_session(page), self._request, most_bytes=self._settings.max_body_bytes
+            )
+            await document.watch()
+            response = await page.goto(self._request.url, wait_until="commit", timeout=0)
+            if document.ended is None and response is not None:
+                await self._do(page)
+                return await self._taken(page, document)
+        except PlaywrightError as error:
+            if CLOSED in error.message:
+                await self._running.wait_for_its_end(END_SECONDS)
+            return self._explained(error)
+        finally:
+            if self._document is not None:
+                await self._document.close()
+        return document.ended or Fault(kind=FaultKind.BROWSER, message="the page gave no document")
+
+    async def _open(self, proxy: str) -> Page:
+        agent = next((text for name, text in _headers(self._request) if name == "user-agent"), None)
+        self.context = context = await self._running.browser.new_context(
+            proxy=ProxySettings(server=proxy, bypass="<-loopback>"),
+            accept_downloads=False,
+            user_agent=agent or self._settings.user_agent or None,
+        )
+        context.set_default_timeout(0)  # the page's own deadline is enough
+        context.on("request", self._count)
+        cookies = given_cookies(self._request)
+        if cookies:
+            await context.add_cookies(cookies)
+        if self.render.block:
+            await context.route("**/*", self._sieve)
+        page = await context.new_page()
+        page.on("crash", lambda _: self._crashed())
+        # Registered after the first page: closes only windows that the page opens.
+        context.on("page", lambda other: asyncio.ensure_future(_close(other)))
+        return page
+
+    def _count(self, _: Request) -> None:
+        self.requests += 1
+        if self.requests > self._settings.render_requests:
+            self.give_up(f"the page made more than {self._settings.render_requests} requests (render_requests)")
+
+    def _crashed(self) -> None:
+        self._has_crashed = True
+        self.given_up.set()
+
+    async def _sieve(self, route: Route) -> None:
+        if route.request.resource_type in self.render.block:
+            await route.abort("blockedbyclient")
+        else:
+            await route.continue_()
+
+    async def _do(self, page: Page) -> None:
+        """Wait, and do the steps of the request."""
+        await page.wait_for_load_state(UNTIL[self.render.wait])  # type: ignore[arg-type]  # one of its words
+        if self.render.wait_for:
+            await page.wait_for_selector(self.render.wait_for, state="attached")
+        for step in self.render.steps:
+            [(name, what)] = step.items()
+            match name:
+                case "click":
+                    await page.click(str(what))
+                case "scroll":
+                    await _scroll(page, int(what))
+                case "script":
+                    await page.evaluate(f"async () => {{ {what} }}")
+                case _:
+                    await page.wait_for_selector(str(what), state="attached")
+
+    async def _taken(self, page: Page, document: MainDocument) -> Response | Fault:
+        if document.ended is not None:  # a script navigated to a document that is no page
+            return document.ended
+        body = (await page.content()).encode("utf-8", "replace")
+        if len(body) > self._settings.max_body_bytes:
+            return too_large(self._settings.max_body_bytes)
+        picture = await page.screenshot(full_page=True) if self.render.screenshot else b""
+        url = page.url.partition("#")[0]
+        headers = {**document.headers, "content-type": "text/html; charset=utf-8"}
+        lines = set_cookies(await page.context.cookies(url), self._request) if page.context else ""
+        if lines:
+            headers["set-cookie"] = lines
+        return Response(
+            url=url,
+            status=document.status,
+            headers=headers,
+            body=body,
+            wire_size=self._page_proxy.received,
+            elapsed=0.0,
+            screenshot=picture,
+        )
+
+    def limit_fault(self) -> Fault | None:
+        """The fault of a page that exceeded a limit."""
+        if self._has_crashed:
+            most = self._settings.render_memory // (1024 * 1024)
+            message = f"the page's process died, as with more than {most} MiB of memory (render_memory)"
+            return Fault(kind=FaultKind.BROWSER, message=message)
+        return Fault(kind=FaultKind.TOO_LARGE, message=self.too_much) if self.too_much else None
+
+    def _explained(self, error: PlaywrightError) -> Response | Fault:
+        document = self._document
+        if document is not None and document.ended is not None:
+            return document.ended
+        fault = self.limit_fault() or self._page_proxy.fault_of(self._request.url)
+        if fault is not None:
+            return fault
+        text = one_line(error.message.partition("\n")[0])[:ERROR_LENGTH]
+        is_tls = "ERR_CERT" in text or "ERR_SSL" in text
+        if "net::ERR_" in text:
+            return Fault(kind=FaultKind.TLS if is_tls else FaultKind.CONNECT, message=text)
+        return Fault(kind=FaultKind.BROWSER, message=text)
 
 
 class MainDocument:
-    """Watches the main frame of a page. `ended` is the answer that needs no rendering, as soon as it is there."""
+    """The main document of a page: sends its request with our headers. `ended`: the response, if it needs no
+    rendering."""
 
     def __init__(self, session: CDPSession, request: Fetch, *, most_bytes: int) -> None:
         self._session = session
@@ -82,7 +205,7 @@ class MainDocument:
         self.headers: dict[str, str] = {}
 
     async def watch(self) -> None:
-        """Begin, before the page is asked for."""
+        """Start to intercept requests; call it before the page is loaded."""
         tree = await self._session.send("Page.getFrameTree")
         self._frame = tree["frameTree"]["frame"]["id"]
         self._session.on("Fetch.requestPaused", self._paused)
@@ -91,7 +214,7 @@ class MainDocument:
         await self._session.send("Fetch.enable", {"patterns": patterns})
 
     async def close(self) -> None:
-        """Forget what is still under way."""
+        """Cancel the work on intercepted requests."""
         for task in self._working:
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)
@@ -102,7 +225,7 @@ class MainDocument:
         task.add_done_callback(self._working.discard)
 
     async def _decide(self, event: dict[str, Any]) -> None:
-        # The page may be gone before the answer to this event is.
+        # The page may be closed before this event is answered.
         with contextlib.suppress(Exception):
             is_main = event["frameId"] == self._frame
             if "responseStatusCode" not in event and "responseErrorReason" not in event:
@@ -156,7 +279,7 @@ class MainDocument:
 
 
 def _is_rendered(headers: dict[str, str]) -> bool:
-    """Whether a browser shows this document as a page: not a download, nor data."""
+    """Whether a browser shows this document as a page, and not as a download or data."""
     kind = headers.get("content-type", "text/html").partition(";")[0].strip().lower()
     return kind in RENDERED_TYPES and not headers.get("content-disposition", "").lower().startswith("attachment")
 
@@ -170,164 +293,6 @@ def _header_dict(pairs: list[dict[str, str]]) -> dict[str, str]:
     return kept
 
 
-UNTIL: Final = {"dom": "domcontentloaded", "load": "load", "quiet": "networkidle"}
-GROW_SECONDS: Final = 2.0
-MAX_SCROLLS: Final = 1000
-CLOSED: Final = "has been closed"  # what Playwright says of a page that is gone, with its browser or without
-END_SECONDS: Final = 2.0  # until the end of a browser is known after that of its pages
-WORDS: Final = 200  # characters of an error that are shown
-# To the end of the page; true as soon as the page has grown, false if it does not.
-SCROLL: Final = """seconds => new Promise(done => {
-    const root = document.scrollingElement || document.documentElement;
-    const before = root.scrollHeight, until = performance.now() + seconds * 1000;
-    window.scrollTo(0, before);
-    const look = () => {
-        if (root.scrollHeight > before) done(true);
-        else if (performance.now() > until) done(false);
-        else setTimeout(look, 50);
-    };
-    look();
-})"""
-
-
-class Rendering:
-    """One page in a browser context of its own: no cookie, cache or service worker of another page is there."""
-
-    def __init__(self, running: Running, request: Fetch, *, page_proxy: PageProxy, settings: Settings) -> None:
-        self._running = running
-        self._request = request
-        self.render = request.render or Render()
-        self._page_proxy = page_proxy
-        self._settings = settings
-        self._document: MainDocument | None = None
-        self._has_crashed = False
-        self.context: BrowserContext | None = None
-        self.given_up = asyncio.Event()
-        self.too_much = ""
-        self.requests = 0
-
-    def give_up(self, reason: str) -> None:
-        """The page goes beyond a limit."""
-        self.too_much = self.too_much or reason
-        self.given_up.set()
-
-    async def run(self, proxy: str) -> Response | Fault:
-        """The rendered page, or why there is none. Raises what the browser raises where nothing else is known."""
-        try:
-            page = await self._open(proxy)
-            document = self._document = MainDocument(
-                await page.context.new_cdp_session(page), self._request, most_bytes=self._settings.max_body_bytes
-            )
-            await document.watch()
-            response = await page.goto(self._request.url, wait_until="commit", timeout=0)
-            if document.ended is None and response is not None:
-                await self._do(page)
-                return await self._taken(page, document)
-        except PlaywrightError as error:
-            if CLOSED in error.message:
-                await self._running.wait_for_its_end(END_SECONDS)
-            return self._explained(error)
-        finally:
-            if self._document is not None:
-                await self._document.close()
-        return document.ended or Fault(kind=FaultKind.BROWSER, message="the page gave no document")
-
-    async def _open(self, proxy: str) -> Page:
-        agent = next((text for name, text in _headers(self._request) if name == "user-agent"), None)
-        self.context = context = await self._running.browser.new_context(
-            proxy=ProxySettings(server=proxy, bypass="<-loopback>"),
-            accept_downloads=False,
-            user_agent=agent or self._settings.user_agent or None,
-        )
-        context.set_default_timeout(0)  # the deadline of the page holds
-        context.on("request", self._count)
-        cookies = given_cookies(self._request)
-        if cookies:
-            await context.add_cookies(cookies)
-        if self.render.block:
-            await context.route("**/*", self._sieve)
-        page = await context.new_page()
-        page.on("crash", lambda _: self._crashed())
-        # After the first page, so that only windows which the page opens are closed.
-        context.on("page", lambda other: asyncio.ensure_future(_close(other)))
-        return page
-
-    def _count(self, _: Request) -> None:
-        self.requests += 1
-        if self.requests > self._settings.render_requests:
-            self.give_up(f"the page made more than {self._settings.render_requests} requests (render_requests)")
-
-    def _crashed(self) -> None:
-        self._has_crashed = True
-        self.given_up.set()
-
-    async def _sieve(self, route: Route) -> None:
-        if route.request.resource_type in self.render.block:
-            await route.abort("blockedbyclient")
-        else:
-            await route.continue_()
-
-    async def _do(self, page: Page) -> None:
-        """Wait and do the steps, as the request says."""
-        await page.wait_for_load_state(UNTIL[self.render.wait])  # type: ignore[arg-type]  # one of its words
-        if self.render.wait_for:
-            await page.wait_for_selector(self.render.wait_for, state="attached")
-        for step in self.render.steps:
-            [(name, what)] = step.items()
-            match name:
-                case "click":
-                    await page.click(str(what))
-                case "scroll":
-                    await _scroll(page, int(what))
-                case "script":
-                    await page.evaluate(f"async () => {{ {what} }}")
-                case _:
-                    await page.wait_for_selector(str(what), state="attached")
-
-    async def _taken(self, page: Page, document: MainDocument) -> Response | Fault:
-        if document.ended is not None:  # a script led to something that is no page
-            return document.ended
-        body = (await page.content()).encode("utf-8", "replace")
-        if len(body) > self._settings.max_body_bytes:
-            return too_large(self._settings.max_body_bytes)
-        picture = await page.screenshot(full_page=True) if self.render.screenshot else b""
-        url = page.url.partition("#")[0]
-        headers = {**document.headers, "content-type": "text/html; charset=utf-8"}
-        lines = set_cookies(await page.context.cookies(url), self._request) if page.context else ""
-        if lines:
-            headers["set-cookie"] = lines
-        return Response(
-            url=url,
-            status=document.status,
-            headers=headers,
-            body=body,
-            wire_size=self._page_proxy.received,
-            elapsed=0.0,
-            screenshot=picture,
-        )
-
-    def why(self) -> Fault | None:
-        """Why the page was given up."""
-        if self._has_crashed:
-            most = self._settings.render_memory // (1024 * 1024)
-            message = f"the page's process died, as with more than {most} MiB of memory (render_memory)"
-            return Fault(kind=FaultKind.BROWSER, message=message)
-        return Fault(kind=FaultKind.TOO_LARGE, message=self.too_much) if self.too_much else None
-
-    def _explained(self, error: PlaywrightError) -> Response | Fault:
-        document = self._document
-        if document is not None and document.ended is not None:
-            return document.ended
-        fault = self.why() or self._page_proxy.fault_of(self._request.url)
-        if fault is not None:
-            return fault
-        text = one_line(error.message.partition("\n")[0])[:WORDS]
-        is_tls = "ERR_CERT" in text or "ERR_SSL" in text
-        if "net::ERR_" in text:
-            return Fault(kind=FaultKind.TLS if is_tls else FaultKind.CONNECT, message=text)
-        return Fault(kind=FaultKind.BROWSER, message=text)
-
-
 def _headers(request: Fetch) -> list[tuple[str, str]]:
     return [(name.lower(), text) for name, text in (request.headers or {}).items()]
 
@@ -339,8 +304,38 @@ async def _scroll(page: Page, times: int) -> None:
 
 
 async def _close(page: Any) -> None:
-    """Close a window that the page has opened."""
+    """Close a window that the page opened."""
     try:
         await page.close()
     except PlaywrightError:
         return  # it is closed already
+
+
+def given_cookies(request: Fetch) -> list[Any]:
+    """The cookies of a request for the browser's jar, only for the page's host."""
+    parts = urlsplit(request.url)
+    origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"
+    return [{"name": name, "value": value, "url": origin} for name, value in _sent(request)]
+
+
+def set_cookies(found: Sequence[Cookie], request: Fetch) -> str:
+    """The cookies that the page has set, by header or by script, as Set-Cookie lines."""
+    known = set(_sent(request))
+    return "\n".join(_line(cookie) for cookie in found if (cookie.get("name"), cookie.get("value")) not in known)
+
+
+def _sent(request: Fetch) -> list[tuple[str, str]]:
+    header = next((text for name, text in (request.headers or {}).items() if name.lower() == "cookie"), "")
+    pairs = (pair.strip().partition("=") for pair in header.split(";"))
+    return [(name, value) for name, _, value in pairs if name]
+
+
+def _line(cookie: Cookie) -> str:
+    domain = cookie.get("domain", "")
+    expires = cookie.get("expires", -1)
+    parts = [f"{cookie.get('name')}={cookie.get('value')}", f"Path={cookie.get('path') or '/'}"]
+    parts += [f"Domain={domain}"] if domain.startswith(".") else []
+    parts += [f"Expires={formatdate(expires, usegmt=True)}"] if expires and expires > 0 else []
+    parts += ["Secure"] if cookie.get("secure") else []
+    parts += ["HttpOnly"] if cookie.get("httpOnly") else []
+    return "; ".join(parts)

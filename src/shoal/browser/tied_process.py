@@ -1,7 +1,7 @@
-"""A program that does not outlive its parent: the kernel kills it when the parent dies, also by SIGKILL.
+"""Runs a program that the kernel kills when its parent dies, also by SIGKILL.
 
-Run as a script of its own, before the program: `python tied_process.py PARENT PROGRAM ARGUMENTS…`, with 0 for a parent
-that is not known. It imports nothing of shoal, so that it starts in a few milliseconds."""
+A script of its own: `python tied_process.py PARENT PROGRAM ARGUMENTS…`, with 0 for an unknown parent. It imports
+nothing of shoal, so that it starts in a few milliseconds."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ def main(parent: int, command: list[str]) -> None:
     """Become the program, tied to the parent."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        # A parent that died before the call above can send no signal any more.
+        # A parent that died before the call above causes no signal.
         if parent and os.getppid() != parent:
             sys.exit(1)
     os.execv(command[0], command)  # noqa: S606 -- the program is the operator's

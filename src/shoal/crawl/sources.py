@@ -17,8 +17,7 @@ from typing import Any, BinaryIO, Final, TextIO
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.journey.intake import Found, Intake
-from shoal.journey.plain_requests import HandlerNames
+from shoal.journey.intake import Found, HandlerNames, Intake
 from shoal.journey.sitemaps import PAGES, SITEMAP
 from shoal.model import CrawlState, PutReport
 from shoal.policy.limits import GOES_ON, SPIDER

@@ -23,7 +23,7 @@ from shoal.exits.refusals import (
 from shoal.exits.site_cookies import SiteCookies, SiteVisit
 from shoal.exits.troubles import KEY_UNSENT, Troubles, trouble_of, trouble_of_family, trouble_of_unsent
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
-from shoal.fetch.exits import ExitConfig, Through, headers_for, secrets_of
+from shoal.fetch.exits import ExitConfig, ExitFetcher, headers_for, secrets_of
 from shoal.frontier.base import Frontier
 from shoal.model import DIRECT, VIA, Lease, Pool, Released, Result, Retry
 from shoal.policy.retries import Verdict, judge
@@ -147,7 +147,7 @@ class ExitPassage:
     ) -> None:
         self._lease = lease
         self._config = config
-        self._through = Through(fetcher, lease)
+        self._through = ExitFetcher(fetcher, lease)
         self._exits = len(pool.exits) if pool else 1
         self._is_sticky = pool is not None and pool.sticky
         self._accounts = accounts

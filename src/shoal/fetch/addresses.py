@@ -1,4 +1,4 @@
-"""The addresses of this machine: which ones requests can leave from."""
+"""This machine's IP addresses, for exits `bind:ADDRESS` whose requests leave from one of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-BIND: Final = "bind:"  # begins an exit that is an address of this machine
+BIND: Final = "bind:"  # prefix of an exit that is an address of this machine
 _IPV4_TABLE: Final = Path("/proc/net/fib_trie")
 _IPV6_TABLE: Final = Path("/proc/net/if_inet6")
 _LOCAL: Final = re.compile(r"\|-- (\S+)\s+/32 host LOCAL")
@@ -17,7 +17,7 @@ MOST_SHOWN: Final = 12
 
 
 def has_address(address: str) -> bool:
-    """Whether requests can leave from this address: it is one of this machine's."""
+    """Whether this machine has the address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -28,12 +28,12 @@ def has_address(address: str) -> bool:
 
 
 def family_of(address: str) -> str:
-    """The kind of an address, in words."""
+    """ "IPv4" or "IPv6"."""
     return "IPv6" if ":" in address else "IPv4"
 
 
 def parse_address(text: str) -> str:
-    """The address of `bind:ADDRESS` in its usual spelling. Raises ValueError with what is wrong with it."""
+    """The address of `bind:ADDRESS` in normal form. Raises ValueError with the reason."""
     try:
         address = ipaddress.ip_address(text.strip("[]"))
     except ValueError:
@@ -44,7 +44,7 @@ def parse_address(text: str) -> str:
 
 
 def check_own(addresses: Iterable[str]) -> str:
-    """What is wrong with these addresses, and which ones this machine has; empty: it has all of them."""
+    """Which of the addresses this machine lacks, and which it has; empty: it has all of them."""
     missing = [address for address in addresses if not has_address(address)]
     if not missing:
         return ""
@@ -55,7 +55,7 @@ def check_own(addresses: Iterable[str]) -> str:
 
 
 def own_addresses() -> list[str]:
-    """The addresses of this machine, as far as the system tells; those that lead to itself last."""
+    """The addresses of this machine, loopback last; empty if the system does not list them."""
     found = {ipaddress.ip_address(text) for text in _LOCAL.findall(_text_of(_IPV4_TABLE))}
     for line in _text_of(_IPV6_TABLE).splitlines():
         found.add(ipaddress.IPv6Address(int(line.split()[0], 16)))

@@ -1,4 +1,4 @@
-"""The fetcher's contract: one request in, a response or a named fault out. It never raises, whatever a site does."""
+"""The contract of a fetcher: one request in, a response or a fault out; it never raises, whatever a site does."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FaultKind(enum.StrEnum):
 
 
 class Fetch(msgspec.Struct, frozen=True, kw_only=True):
-    """One request to send, through one exit. The URL is in canonical form. `render`: by a browser, which renders it."""
+    """One request to send through one exit. The URL is in canonical form; with `render`, a browser renders the page."""
 
     url: str
     method: str = "GET"
@@ -48,10 +48,13 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """A site's answer. Header names are lower case; bytes of their values beyond ASCII are read as Latin-1, as browsers
-    do. `body` is decompressed, `wire_size` its size before that. `body_elapsed` is the part of the time in which the
-    body came. `screenshot` is a picture of a rendered page (PNG), if one was asked for; `page_requests` are those that
-    such a page made itself, `page_refused` the connections for them that the guard refused."""
+    """A site's response. Header names are lower case; bytes of values beyond ASCII are read as Latin-1, like browsers.
+
+    - `body`: decompressed; `wire_size`: its size before that
+    - `body_elapsed`: the part of `elapsed` in which the body was read
+    - `screenshot`: of a rendered page (PNG), if requested
+    - `page_requests`: requests that a rendered page made itself; `page_refused`: its connections that the guard refused
+    """
 
     url: str
     status: int
@@ -66,8 +69,8 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def location_of(headers: Mapping[str, str]) -> str:
-    """Where the headers of an answer lead; empty if nowhere. As in browsers, bytes beyond ASCII are percent-encoded as
-    they are: a UTF-8 path stays UTF-8, a Latin-1 path stays Latin-1."""
+    """The Location header; empty if there is none. Like browsers, bytes beyond ASCII are percent-encoded unchanged: a
+    UTF-8 path stays UTF-8, a Latin-1 path stays Latin-1."""
     location = headers.get("location", "")
     if location.isascii():
         return location
@@ -79,8 +82,11 @@ def location_of(headers: Mapping[str, str]) -> str:
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no response, in one line. `is_certain`: it is the exit's fault alone, not the target's.
-    `page_requests`, `page_refused`: as those of a `Response`."""
+    """Why there is no response, in one line.
+
+    - `is_certain`: it is the exit's fault, not the target's
+    - `page_requests`, `page_refused`: as of a `Response`
+    """
 
     kind: FaultKind
     message: str
@@ -94,7 +100,7 @@ class Fetcher(Protocol):
     """Sends requests."""
 
     async def fetch(self, request: Fetch) -> Response | Fault:
-        """Send the request and read the whole answer, within every limit. Follows no redirect."""
+        """Send the request and read the whole response, within every limit. Follows no redirect."""
 
     async def close(self) -> None:
         """Close idle connections."""

@@ -1,11 +1,9 @@
-"""HTTP clients, each for a batch of origins. Only a whole client can be dropped, and its connections with it: the batch
-of hosts that were visited once and did not come back goes first.
+"""HTTP clients (pyreqwest), each for a batch of origins, and the limit of their idle connections.
 
-The client limits idle connections per host only and asks no resolver of ours, so an HTTPS client is built with the
-checked address of each name. One client per origin cost 5 ms each, and 17,860 descriptors for 20,000 hosts; one client
-for all with short keep-alives would close the connections of the hosts that are being crawled first.
-
-Idle connections are closed while this process lacks file descriptors: they are what it can do without.
+Connections can be dropped only with their whole client: batches of hosts that were visited once go first. pyreqwest
+limits idle connections per host only and takes no resolver, so an HTTPS client is built with the checked address of
+each name. One client per origin cost 5 ms each, and 17,860 descriptors for 20,000 hosts; one client for all with short
+keep-alives would close the connections of the hosts that are being crawled.
 """
 
 from __future__ import annotations
@@ -32,32 +30,39 @@ ACCEPT: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8
 ACCEPT_LANGUAGE: Final = "en,*;q=0.5"
 ACCEPT_ENCODING: Final = "gzip, deflate, br, zstd"
 KEEP_ALIVE_SECONDS: Final = 30.0
-HTTP2_HEADERS: Final = 256 * 1024  # bytes, as browsers take them; the client alone takes 16 KiB
+HTTP2_HEADERS: Final = 256 * 1024  # bytes, like browsers; the client's default is 16 KiB
 HTTP2_STREAM_WINDOW: Final = 1024 * 1024
 HTTP2_CONNECTION_WINDOW: Final = 4 * 1024 * 1024
-GIVEN_UP_SECONDS: Final = 1.0  # the client's timeout is later than our own deadlines, which name the fault better
+GIVEN_UP_SECONDS: Final = 1.0  # the client's timeout comes after our own deadlines, which name the fault better
 FOREVER: Final = 366 * 86_400.0
 
-BATCHES: Final = 8  # of a tier, when they are full
+BATCHES: Final = 8  # per tier, when they are full
 SMALLEST_BATCH: Final = 16  # origins: building a client for HTTPS takes 5 ms, as long as several requests
-MAX_BATCHES: Final = 128  # of a tier, however few origins each has: a client takes 0.1 MB
+MAX_BATCHES: Final = 128  # per tier, however few origins each has: a client takes 0.1 MB
 MAX_SEEN: Final = 10_000
-# Over HTTP/2 a host may keep its connection alive by itself, and it is not told from those of its batch.
+# Over HTTP/2 a host may keep its connection alive for ever.
 BATCH_SECONDS: Final = 300.0
 # Building a client for HTTPS reads the system's certificates: origins that come faster than this share one.
 GATHER_SECONDS: Final = 0.05
-# A thread of the clients that hands over an answer waits for the interpreter lock, and with it whatever it was to send.
-# With one thread, many requests beside a busy event loop start in bunches. A few do not need more threads, which cost
-# a page a twentieth of its CPU.
+# A client thread that delivers a response waits for the interpreter lock, and its requests wait with it. With one
+# thread and a busy event loop, many requests start in bursts. Few requests need no more threads, which cost 5 % of CPU.
 SENDING_THREADS: Final = 4
 MANY_AT_ONCE: Final = 256
-READING_ROOTS: Final = 4  # descriptors that reading the system's certificates takes (a folder, a file), and some more
+READING_ROOTS: Final = 4  # descriptors for reading the system's certificates (a folder, a file), and some more
+# Connections in use at one check are idle at the next.
+CHECK_SECONDS: Final = 0.1
+# Requests that met the shortage are retried within this time.
+WATCH_SECONDS: Final = 2.0
+# For shortages of other things (ports, memory), closing connections more often does not help.
+CLOSE_SECONDS: Final = 1.0
 
 
 class Batch:
     """A client and the origins whose routes use it.
 
-    `expires`: when the last of these routes does; `is_kept`: the client has not been dropped."""
+    - `expires`: the latest expiry of these routes
+    - `is_kept`: the client has not been dropped
+    """
 
     __slots__ = ("client", "expires", "is_kept", "made", "origins")
 
@@ -70,7 +75,7 @@ class Batch:
 
 
 class Tier:
-    """Batches, the oldest first. With more than `most` origins, the oldest batch goes."""
+    """Batches, oldest first. With more than `most` origins, the oldest batch is dropped."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -80,20 +85,20 @@ class Tier:
         self._origins = 0
 
     def count(self) -> None:
-        """One more origin is in one of the batches."""
+        """Count one more origin in the batches."""
         self._origins += 1
 
     @property
     def is_over(self) -> bool:
-        """Whether the oldest batch has to go. The newest never has: it is the one in use."""
+        """Whether the oldest batch must be dropped; never the newest, which is in use."""
         return len(self.batches) > 1 and (self._origins > self._most or len(self.batches) > MAX_BATCHES)
 
     def drop_oldest(self) -> Batch:
-        """Take the oldest batch out."""
+        """Remove the oldest batch."""
         return self.drop(self.batches[0])
 
     def drop(self, batch: Batch) -> Batch:
-        """Take a batch out."""
+        """Remove a batch."""
         self.batches.remove(batch)
         batch.is_kept = False
         self._origins -= len(batch.origins)
@@ -103,10 +108,13 @@ class Tier:
 
 
 class Clients:
-    """Gives each origin a client. There are two tiers: an origin that comes back after its batch was dropped gets a
-    client among others that came back, so that a stream of hosts with one page each does not cost it its connection.
+    """Assigns a client to each origin.
 
-    `dropped` is told the batches whose connections are closed: nothing may use them from then on."""
+    There are two tiers: an origin that returns after its batch was dropped gets a client among other returning ones, so
+    that a stream of hosts with one page each does not close its connections.
+
+    dropped: called with each batch whose connections are closed: it must not be used any more.
+    """
 
     def __init__(
         self,
@@ -118,7 +126,7 @@ class Clients:
         source: str = "",
         share: int = 1,
     ) -> None:
-        """`source`: connections leave from this address. `share`: so many share the connections that may be kept."""
+        """source: the local address of connections. share: how many instances share the limit of idle connections."""
         self._settings = settings
         self._source = source
         self._clock = clock
@@ -130,24 +138,23 @@ class Clients:
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._gathering: dict[Tier, tuple[dict[str, str], asyncio.Task[Batch]]] = {}
         self._gathered_at = -math.inf
-        # Refused if the spider has begun to use such threads itself: then those do.
+        # Raises if the spider uses the client library already: then its threads are used.
         with contextlib.suppress(RuntimeError):
             runtime_worker_threads(SENDING_THREADS)
-        # Built now: the first request would start late if it waited for its client.
+        # Built now, or the first request would start late.
         self._plain(self._new)
 
     def for_plain(self, origin: str) -> Batch:
-        """A client for an origin without TLS: the address is in its requests."""
+        """A client for an origin without TLS: each request has the address."""
         tier = self._tier(origin)
         return self._joined(tier, self._plain(tier), origin)
 
     async def for_secure(self, origin: str, pin: dict[str, str]) -> Batch:
-        """A client that connects to the addresses in `pin`, and no others, for their hosts. A host that is an address
-        needs none."""
+        """A client that connects only to the address in `pin` for each host. A host that is an address needs none."""
         tier = self._tier(origin)
         pinned, building = self._gathering.get(tier, ({}, None))
         if any(pinned.get(host, address) != address for host, address in pin.items()):
-            # A client has one address for a name, and another origin of this host has got another one.
+            # A client has one address per name, and another origin of this host got another address.
             return self._joined(tier, self._secure(tier, pin), origin)
         pinned.update(pin)
         if building is None:
@@ -182,7 +189,7 @@ class Clients:
                 self._retire(tier)
 
     def close(self) -> list[Client]:
-        """Give up what is being built; the clients that are left, to be closed."""
+        """Cancel clients that are being built; returns the others, to be closed."""
         for _, building in self._gathering.values():
             building.cancel()
         return [batch.client for tier in (self._new, self._returning) for batch in tier.batches]
@@ -209,20 +216,20 @@ class Clients:
 
     def _plain(self, tier: Tier) -> Batch:
         if tier.plain is None or len(tier.plain.origins) >= tier.size:
-            tier.plain = self._added(tier, plain_built, client_builder(self._settings))
+            tier.plain = self._added(tier, build_plain, client_builder(self._settings))
         return tier.plain
 
     def _secure(self, tier: Tier, pinned: dict[str, str]) -> Batch:
         builder = secure_builder(self._settings, trusted_roots=self._trusted_roots)
         for host, address in pinned.items():
             builder.resolve(host, address, 0)
-        batch = self._added(tier, built, builder)
+        batch = self._added(tier, build_secure, builder)
         self._gathered_at = self._clock()
         return batch
 
     def _added(self, tier: Tier, build: Callable[[ClientBuilder], Client], builder: ClientBuilder) -> Batch:
         if is_short(self._limit, self._settings.concurrency):
-            # Hosts with several connections each: there are more of them than origins.
+            # Hosts may have several connections each: the limit of origins was not enough.
             oldest = self._new if self._new.batches else self._returning
             if oldest.batches:
                 self._retire(oldest)
@@ -241,32 +248,31 @@ class Clients:
 
 
 def _ignore_error(building: asyncio.Task[Batch]) -> None:
-    """Those who wait for the client get the error, too; there may be nobody left."""
+    """Mark the error as seen: there may be no waiter left."""
     if not building.cancelled():
         building.exception()
 
 
-def plain_built(builder: ClientBuilder) -> Client:
-    """Build a client that is only ever given http URLs. It takes no file descriptor and 10 µs, because it reads no
-    certificates: there are none to check."""
-    return _built(builder.danger_accept_invalid_certs(True))
+def build_plain(builder: ClientBuilder) -> Client:
+    """Build a client for http URLs only: without reading certificates it takes 10 µs and no file descriptor."""
+    return _build(builder.danger_accept_invalid_certs(True))
 
 
-def built(builder: ClientBuilder) -> Client:
+def build_secure(builder: ClientBuilder) -> Client:
     """Build a client for HTTPS. Raises OSError if too few file descriptors are left.
 
-    It reads the system's certificates and passes over what it cannot open: with no descriptors it would trust fewer
-    authorities, and sites would be blamed for that."""
+    It reads the system's certificates and skips files that it cannot open: without descriptors it would trust fewer
+    authorities, and sites would be blamed."""
     if is_used_up(needed=READING_ROOTS):
         raise _no_client(errno.EMFILE)
-    client = _built(builder)
-    # Connections are opened by a thread of the client, so perhaps meanwhile.
+    client = _build(builder)
+    # Client threads may have opened connections meanwhile.
     if is_used_up(needed=READING_ROOTS):
         raise _no_client(errno.EMFILE)
     return client
 
 
-def _built(builder: ClientBuilder) -> Client:
+def _build(builder: ClientBuilder) -> Client:
     try:
         return builder.build()
     except BuilderError as error:
@@ -278,17 +284,16 @@ def _no_client(number: int) -> OSError:
 
 
 def client_builder(settings: Settings) -> ClientBuilder:
-    """A client that does nothing by itself: no redirects, proxies, cookies, referers or decompression."""
+    """A client without redirects, proxies, cookies, referers and decompression of its own."""
     builder = ClientBuilder().no_proxy().follow_redirects(False).referer(False).default_cookie_store(False)
     builder.runtime_multithreaded(settings.concurrency >= MANY_AT_ONCE)
     builder.gzip(False).brotli(False).zstd(False).deflate(False)
-    # As browsers do: a header over several lines, a space before its colon, a line that is no header.
+    # Like browsers, accept a header over several lines, a space before its colon, a line that is no header.
     builder.http1_allow_obsolete_multiline_headers_in_responses(True)
     builder.http1_allow_spaces_after_header_name_in_responses(True)
     builder.http1_ignore_invalid_headers_in_responses(True)
     builder.connect_timeout(timedelta(seconds=settings.connect_seconds or FOREVER))
-    # A request that we give up before its answer begins stays alive inside the client, with its connection, until this
-    # timeout.
+    # A request that is cancelled before its response begins stays in the client, with its connection, until this.
     silence = max(settings.first_byte_seconds or FOREVER, settings.idle_seconds or FOREVER) + GIVEN_UP_SECONDS
     builder.read_timeout(timedelta(seconds=silence))
     builder.pool_idle_timeout(timedelta(seconds=KEEP_ALIVE_SECONDS))
@@ -299,7 +304,7 @@ def client_builder(settings: Settings) -> ClientBuilder:
 
 
 def secure_builder(settings: Settings, *, trusted_roots: bytes | None) -> ClientBuilder:
-    """The same for HTTPS: HTTP/2 where the host offers it, and certificates checked against these roots as well."""
+    """`client_builder` for HTTPS: HTTP/2 where the host offers it, certificates checked against these roots, too."""
     builder = client_builder(settings).http2(True)
     builder.http2_initial_stream_window_size(HTTP2_STREAM_WINDOW)
     builder.http2_initial_connection_window_size(HTTP2_CONNECTION_WINDOW)
@@ -309,16 +314,8 @@ def secure_builder(settings: Settings, *, trusted_roots: bytes | None) -> Client
     return builder
 
 
-# Connections that are in use at one look are idle at the next, and are kept for hosts that may never come back.
-LOOK_SECONDS: Final = 0.1
-# Requests that met the shortage come back within this time.
-WATCH_SECONDS: Final = 2.0
-# A shortage of something else (ports, memory): closing connections more often would not help.
-CLOSE_SECONDS: Final = 1.0
-
-
-class Relief:
-    """Closes idle connections when a request met a shortage, and goes on while all descriptors are in use."""
+class IdleCloser:
+    """Closes idle connections after a request met a shortage, again and again while all descriptors are in use."""
 
     def __init__(self, close_idle: Callable[[], None], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._close_idle = close_idle
@@ -327,7 +324,7 @@ class Relief:
         self._watching: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """A request has met a shortage."""
+        """Close idle connections: a request met a shortage."""
         self._until = self._clock() + WATCH_SECONDS
         if self._clock() >= self._closed + CLOSE_SECONDS:
             self._close()
@@ -335,13 +332,13 @@ class Relief:
             self._watching = asyncio.create_task(self._watch())
 
     def end(self) -> None:
-        """Stop looking."""
+        """Stop checking."""
         if self._watching is not None:
             self._watching.cancel()
 
     async def _watch(self) -> None:
         while self._clock() < self._until:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             if is_used_up():
                 self._close()
 

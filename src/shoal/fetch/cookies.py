@@ -1,6 +1,6 @@
-"""Cookies by RFC 6265bis: sent only to the site that set them.
+"""A cookie jar by RFC 6265bis: cookies are sent only to the site that set them.
 
-Bytes beyond ASCII are kept as the Latin-1 characters of their numbers, as headers are read, and sent as they came."""
+Bytes beyond ASCII are kept as Latin-1 characters, as headers are read, and sent as the same bytes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MAX_PER_ANSWER: Final = 50
 MAX_PER_SITE: Final = 60
 MAX_COOKIES: Final = 300
 MAX_SITE_BYTES: Final = 64 * 1024
-ALWAYS_KEPT: Final = 10  # so few cannot exceed any limit
+ALWAYS_KEPT: Final = 10  # so few cookies cannot exceed any limit
 HOSTS_REMEMBERED: Final = 4096
 LONGEST_LIFE: Final = 400 * 86_400.0
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_BLANKS: Final = " \t"  # no others: a byte of a name may look like one
+_BLANKS: Final = " \t"  # no other white space: a byte of a name may look like it
 _AGE: Final = re.compile(r"-?[0-9]+")
 _DATE_WORDS: Final = re.compile(r"[^\x09\x20-\x2f\x3b-\x40\x5b-\x60\x7b-\x7e]+")
 _TIME: Final = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?!\d)")
@@ -55,12 +55,12 @@ class Cookie(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Its bytes, with the places it is for."""
+        """Its bytes, with domain and path."""
         return len(self.name) + len(self.value) + len(self.domain) + len(self.path)
 
 
 class CookieJar:
-    """The cookies of one visitor, in the order they were made."""
+    """The cookies of one visitor, in order of creation."""
 
     def __init__(self, cookies: list[Cookie] | None = None, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -75,8 +75,9 @@ class CookieJar:
         return sum(cookie.size for cookie in self._cookies.values())
 
     def take(self, url: str, set_cookie: str | None) -> bool:
-        """Keep the cookies of an answer from `url`; its Set-Cookie headers are given one a line. Gives whether later
-        requests differ because of it."""
+        """Keep the cookies of a response from `url`; returns whether later requests differ.
+
+        set_cookie: its Set-Cookie headers, one per line."""
         if not set_cookie:
             return False
         now, has_new = self._clock(), False
@@ -89,7 +90,7 @@ class CookieJar:
         return has_new
 
     def header(self, url: str) -> str:
-        """The Cookie header for a request to `url`; empty when no cookie is for it."""
+        """The Cookie header for a request to `url`; empty: no cookie matches."""
         parts, now = urlsplit(url), self._clock()
         host, path = (parts.hostname or "").lower(), parts.path or "/"
         fitting = [
@@ -104,7 +105,7 @@ class CookieJar:
         return as_text("; ".join(cookie.pair for cookie in fitting))
 
     def values(self) -> list[str]:
-        """The values of all cookies, as texts that nobody may see."""
+        """The values of all cookies, to be masked as secrets."""
         return [as_text(cookie.value) for cookie in self._cookies.values() if cookie.value]
 
     def dump(self) -> bytes:
@@ -113,13 +114,13 @@ class CookieJar:
 
     @classmethod
     def load(cls, data: bytes, *, clock: Callable[[], float] = time.time) -> CookieJar:
-        """The jar that was dumped; no bytes make an empty jar."""
+        """The dumped jar; empty bytes make an empty jar."""
         return cls(msgspec.msgpack.decode(data, type=list[Cookie]) if data else None, clock=clock)
 
     def _keep(self, cookie: Cookie, *, url: str, now: float) -> bool:
-        """Keep a cookie, or drop the one that it ends; gives whether another value is sent from now on."""
+        """Keep a cookie, or drop it if the new one has expired; returns whether another value is sent from now on."""
         if not url.startswith("https:") and any(_would_hide(cookie, other) for other in self._cookies.values()):
-            return False  # an attacker on the line could answer over plain HTTP and replace it
+            return False  # else an attacker could replace a secure cookie by a response over plain HTTP
         identity = _identity(cookie)
         before = self._cookies.get(identity)
         if _is_over(cookie, now):
@@ -145,8 +146,7 @@ class CookieJar:
 
 
 def as_text(value: str) -> str:
-    """A text as read from a header, in the form in which it is sent with the same bytes: as UTF-8 if it is that, else
-    with a surrogate for each byte that is none."""
+    """A header's text for sending the same bytes: decoded as UTF-8, with a surrogate for each invalid byte."""
     return value if value.isascii() else value.encode("latin-1", "replace").decode("utf-8", "surrogateescape")
 
 
@@ -159,7 +159,7 @@ def site_of(host: str) -> str:
 
 
 def read_cookie(line: str, *, url: str, now: float) -> Cookie | None:
-    """The cookie of a Set-Cookie header from `url`; None if it must be refused."""
+    """The cookie of a Set-Cookie header from `url`; None: it must be refused."""
     pair, *rest = line.split(";")
     name, equals, value = (part.strip(_BLANKS) for part in pair.partition("="))
     if not equals:
@@ -186,7 +186,7 @@ def read_cookie(line: str, *, url: str, now: float) -> Cookie | None:
 
 
 def _attributes(parts: list[str]) -> Iterator[tuple[str, str]]:
-    """The attributes with their names in lower case; of several with one name the last counts."""
+    """The attributes, names in lower case; of several with one name the last counts."""
     for part in parts:
         name, _, value = part.partition("=")
         if len(value) <= MAX_ATTRIBUTE:
@@ -194,7 +194,7 @@ def _attributes(parts: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _domain(text: str, *, host: str) -> str | None:
-    """The domain that a cookie is for; empty: its host alone; None: the host may not set cookies for that domain."""
+    """The domain of a cookie; empty: only its host; None: the host may not set cookies for that domain."""
     domain = text.lower().removeprefix(".")
     if not domain:
         return ""
@@ -204,13 +204,14 @@ def _domain(text: str, *, host: str) -> str | None:
         return ""
     if domain != host and not _is_below(host, domain):
         return None
-    # Else every site under .co.uk or github.io would get it.
+    # A public suffix: every site under .co.uk or github.io would get it.
     return None if _is_suffix(domain) else domain
 
 
 def _keeps_its_prefix(cookie: Cookie, path: str) -> bool:
-    """Whether the cookie is what its name promises; `path` is the one that it gives itself. A cookie without a name may
-    not look like one with a promise."""
+    """Whether the cookie fulfils its name's prefix (__Host-, __Secure-); without a name, its value may have none.
+
+    path: its Path attribute."""
     name = cookie.name.lower()
     if not name:
         return not cookie.value.lower().startswith(("__host-", "__secure-"))
@@ -220,7 +221,7 @@ def _keeps_its_prefix(cookie: Cookie, path: str) -> bool:
 
 
 def _would_hide(cookie: Cookie, other: Cookie) -> bool:
-    """Whether a cookie that plain HTTP sets would be sent in the place of a secure one."""
+    """Whether a cookie set over plain HTTP would be sent instead of a secure one."""
     return (
         other.is_secure
         and cookie.name == other.name
@@ -242,7 +243,7 @@ def _expires(attributes: dict[str, str], now: float) -> float | None:
 
 
 def _date(text: str) -> float | None:
-    """A cookie's date, read as leniently as browsers do; None if it is no date."""
+    """A cookie's date, parsed as leniently as in browsers; None: no date."""
     hour = day = month = year = None
     minute = second = 0
     for word in _DATE_WORDS.findall(text[:100]):
@@ -278,7 +279,7 @@ def _is_below(host: str, domain: str) -> bool:
 
 @lru_cache(maxsize=HOSTS_REMEMBERED)
 def _is_suffix(domain: str) -> bool:
-    # The list knows no names with a dot at the end.
+    # The list has no names with a dot at the end.
     name = domain.rstrip(".")
     return _suffixes().publicsuffix(name) == name
 
@@ -302,5 +303,5 @@ def _identity(cookie: Cookie) -> tuple[str, str, str]:
 
 @lru_cache(maxsize=1)
 def _suffixes() -> PublicSuffixList:
-    """The list inside the package. It takes 0.1 s to read, and only crawls that meet a cookie need it."""
+    """The package's list. Reading it takes 0.1 s, and only crawls with cookies need it."""
     return PublicSuffixList()

@@ -1,4 +1,4 @@
-"""Undoes Content-Encoding within limits: a small body must not become a huge one."""
+"""Decompresses bodies (Content-Encoding) within limits, against decompression bombs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MAX_CODINGS_LENGTH: Final = 200
 MAX_MEMBERS: Final = 1024
 _SLICE: Final = 64 * 1024
 _ZSTD_WINDOW: Final = 8 * MIB  # the most that RFC 9659 allows
-# A frame that is added behind the body: zstandard does not report a body that ends early, but then this frame is lost.
+# A frame appended to the body: zstandard does not report a truncated body, but then this frame is missing.
 _ZSTD_END: Final = b"\x00end\x00"
 _ZSTD_END_FRAME: Final = b"(\xb5/\xfd$\x05)\x00\x00\x00end\x00<\xf5\xa9?"
 
 Undo = Callable[[bytes, int], bytes]
 
-# Values that real sites send in place of a coding; a body with one of them is not compressed.
+# Values that real sites send instead of a coding, with uncompressed bodies.
 _NO_CODING: Final = frozenset({"", "identity", "none", "null", "binary", "8bit", "7bit", "text", "utf-8", "utf8"})
 
 
@@ -42,11 +42,11 @@ class _Undecodable(Exception):  # noqa: N818 -- a signal inside this module, not
 
 
 def decompress(body: bytes, content_encoding: str, *, max_bytes: int, max_ratio: int) -> bytes | Fault:
-    """The body as it was before its Content-Encoding, or the fault that keeps it from being decompressed.
+    """The decompressed body, or the fault.
 
     The ratio counts only above 1 MiB of output: small pages of one repeated line compress very well."""
     if len(content_encoding) > MAX_CODINGS_LENGTH:
-        # Refused, not cut short: undoing only some layers would give bytes that pass for the page.
+        # Refused, not cut: a body with only some layers undone could pass for the page.
         return Fault(kind=FaultKind.BAD_ENCODING, message=f"Content-Encoding of {len(content_encoding):,} characters")
     layers = _layers(content_encoding)
     if isinstance(layers, Fault):
@@ -74,7 +74,7 @@ def too_large(max_bytes: int) -> Fault:
 
 @lru_cache(maxsize=256)
 def _layers(content_encoding: str) -> tuple[Undo, ...] | Fault:
-    """The functions that undo each coding, in their order: the last coding applied is undone first."""
+    """The function that undoes each coding; the last coding applied is undone first."""
     undoing: list[Undo] = []
     names = content_encoding.lower().split(",")
     for name in reversed([name.strip() for name in names]):
@@ -108,7 +108,7 @@ def _gunzip(body: bytes, limit: int) -> bytes:
     for _ in range(MAX_MEMBERS):
         pieces, position, size = _inflate(body, zlib.MAX_WBITS | 16, limit, position=position, size=size)
         output += pieces
-        # Anything else behind a whole member is padding; browsers ignore it, too.
+        # Other bytes after a whole member are padding; browsers ignore it, too.
         if body[position : position + 2] != b"\x1f\x8b":
             return output[0] if len(output) == 1 else b"".join(output)
     raise _Undecodable
@@ -118,17 +118,17 @@ def _undeflate(body: bytes, limit: int) -> bytes:
     try:
         return b"".join(_inflate(body, zlib.MAX_WBITS, limit)[0])
     except _Undecodable:
-        # Some servers send plain deflate without the zlib wrapper.
+        # Some servers send raw deflate without the zlib wrapper.
         return b"".join(_inflate(body, -zlib.MAX_WBITS, limit)[0])
 
 
 def _inflate(body: bytes, wbits: int, limit: int, *, position: int = 0, size: int = 0) -> tuple[list[bytes], int, int]:
-    """One stream from `position` on: its pieces, where it ends, and the size of all output so far."""
+    """Decompress one stream from `position`: its pieces, its end, and the size of all output so far."""
     stream = zlib.decompressobj(wbits)
     view = memoryview(body)
     pieces: list[bytes] = []
     while not stream.eof:
-        # In slices: each call copies the rest of its input, so many tiny members would cost quadratic time.
+        # In slices, because each call copies the rest of its input: many tiny members would take quadratic time.
         given = view[position : position + _SLICE]
         if not given:
             raise _Truncated

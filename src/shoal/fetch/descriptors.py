@@ -1,4 +1,4 @@
-"""What connections need of this machine: how many files it may open, and what to do when it lacks something."""
+"""File descriptors and other resources that connections need: limits, shortages, and advice for them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from shoal.settings.table import Settings
 from shoal.text.errors import several
 
 MOST_WANTED: Final = 65_536
-RESERVE: Final = 64  # files of frontier, store and archive, connections to servers, and what a spider opens
-PER_PAGE: Final = 2  # of a page in hand: its connection, and the socket of a look-up
+RESERVE: Final = 64  # files of frontier, store and archive, connections to servers, files of the spider
+PER_PAGE: Final = 2  # of a page in flight: its connection, and the socket of a DNS look-up
 MOST_IDLE: Final = 1536  # connections that are kept open; each takes about 40 kB
 FEWEST_IDLE: Final = 32
 OPEN_FILES: Final = "open files: "
@@ -28,24 +28,24 @@ FEWER_PAGES: Final = f"; {CURE}"
 
 
 def raise_limit() -> None:
-    """Let this process open as many files as the system allows it to, up to MOST_WANTED."""
+    """Raise this process's limit of open files as far as allowed, up to MOST_WANTED."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_WANTED if hard == resource.RLIM_INFINITY else min(hard, MOST_WANTED)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError):  # macOS takes fewer than its hard limit says
+        except (OSError, ValueError):  # macOS accepts less than its hard limit
             return
 
 
 def open_limit() -> int:
-    """How many files this process may have open."""
+    """The number of files that this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_WANTED if soft == resource.RLIM_INFINITY else soft
 
 
 def open_count() -> int:
-    """How many files this process has open; 0 where the system does not tell."""
+    """The number of files that this process has open; 0: unknown."""
     try:
         return len(os.listdir("/dev/fd"))
     except OSError:
@@ -53,22 +53,22 @@ def open_count() -> int:
 
 
 def pages_within(limit: int, wanted: int) -> int:
-    """How many pages a worker may have in hand, of those that it was told to."""
+    """The number of pages that a worker can have in flight within this limit, at most `wanted`."""
     return max(1, min(wanted, (limit - RESERVE) // PER_PAGE))
 
 
 def idle_within(limit: int, pages: int) -> int:
-    """How many connections may be kept open for later, beside those of the pages in hand."""
+    """The number of idle connections to keep, besides those of the pages in flight."""
     return max(FEWEST_IDLE, min(MOST_IDLE, limit - RESERVE - PER_PAGE * pages))
 
 
 def is_short(limit: int, pages: int) -> bool:
-    """Whether too few descriptors are left for the pages in hand and everything else."""
+    """Whether too few descriptors are left for the pages in flight and everything else."""
     return open_count() > limit - RESERVE // 2 - pages
 
 
 def within_limit(settings: Settings) -> tuple[Settings, str]:
-    """The settings with as many pages at once as there are descriptors for; and the trouble, if those are fewer."""
+    """The settings with `concurrency` lowered to what the descriptors allow; and the trouble, if it is lower."""
     limit = open_limit()
     pages = pages_within(limit, settings.concurrency)
     if pages == settings.concurrency:
@@ -79,7 +79,7 @@ def within_limit(settings: Settings) -> tuple[Settings, str]:
 
 
 def is_used_up(*, needed: int = 1) -> bool:
-    """Whether this process or the system can open fewer files right now than are needed."""
+    """Whether this process or the system cannot open `needed` files now."""
     files: list[int] = []
     try:
         for _ in range(needed):
@@ -93,13 +93,13 @@ def is_used_up(*, needed: int = 1) -> bool:
 
 
 def names_files(message: str) -> bool:
-    """Whether it is open files that a shortage's message names."""
+    """Whether a shortage's message is about open files."""
     return any(os.strerror(number) in message for number in NO_FILES)
 
 
 def has_source(address: str) -> bool:
-    """Whether this machine has an address from which that one can be reached; if so, it is ports that it lacks. Of a
-    name that is not known."""
+    """Whether this machine has a source address for a destination: if so, a failure means that ports are used up. True
+    for a host name."""
     try:
         family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
     except ValueError:
@@ -113,9 +113,9 @@ def has_source(address: str) -> bool:
 
 
 def trouble_of_shortage(message: str) -> str:
-    """The trouble of a worker that met a shortage, and what to do about it."""
+    """The trouble of a worker that met a shortage, with advice."""
     if os.strerror(errno.ENFILE) in message:
-        return f"{OPEN_FILES}those of the whole system are in use: raise fs.file-max"
+        return f"{OPEN_FILES}all of the system are in use: raise fs.file-max"
     if os.strerror(errno.EADDRNOTAVAIL) in message:
         return f"{PORTS}none is left for a new connection: widen net.ipv4.ip_local_port_range"
     if os.strerror(errno.EMFILE) in message or is_used_up():

@@ -1,7 +1,4 @@
-"""How a request leaves through one exit: a proxy, a gateway or an account, with its secrets.
-
-A fetcher whose requests all leave through one exit, and the report on that exit.
-"""
+"""The configuration of an exit (proxy, gateway, account, address) with its secrets, and a fetcher bound to one exit."""
 
 from __future__ import annotations
 
@@ -14,23 +11,30 @@ import msgspec
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
 from shoal.model import ExitUse, Lease
 
-TARGET: Final = "{url}"  # stands for the page's URL in a gateway's template
+TARGET: Final = "{url}"  # the placeholder of the page's URL in a gateway's template
 SHORTEST_WORD: Final = 8  # of a header's value, to be a secret by itself
-# A word behind a gateway's host is a key if its name says so, or if it is long and has digits. Others are options.
+# A word after a gateway's host is a key by its name, or if it is long and has digits. Others are options.
 _KEY: Final = re.compile(
     r"[^=]*(?:key|token|secret|pass|auth|sign|credential)[^=]*=.{4,}|(?:[^=]*=)?(?=[^=]*\d)[^=]{12,}", re.IGNORECASE
 )
 
 
-class ExitConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request leaves through one exit.
+# Faults before a request was sent.
+NEVER_SENT: Final = frozenset(
+    {FaultKind.DNS, FaultKind.REFUSED_ADDRESS, FaultKind.BAD_URL, FaultKind.LOCAL, FaultKind.SHORTAGE}
+)
 
-    `url` is a proxy's URL, a gateway's template, or the proxy that an account is pinned to, if any. `fields` are what
-    an account's login gets. An `address` is one of this machine, from which requests leave. A `key` is an account
-    without a login: its requests have `headers` that let them in. They, and those of other accounts, are sent to
-    `hosts` alone, which are beginnings of URLs such as https://api.example.com/. An answer with one of a gateway's
-    `error_statuses` comes from the gateway itself; only with
-    `forwards_secrets` does the gateway get Authorization and Cookie."""
+
+class ExitConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration of one exit.
+
+    - `kind`: `address`: one of this machine's addresses; `key`: an account without a login, only with `headers`
+    - `url`: a proxy's URL, a gateway's template, or the proxy of an account, if it has one
+    - `fields`: the account data for the spider's login
+    - `headers`: headers of an account, sent only to `hosts`: prefixes of URLs such as https://api.example.com/
+    - `error_statuses`: statuses of a gateway's own errors
+    - `forwards_secrets`: the gateway gets Authorization and Cookie headers, too
+    """
 
     name: str
     kind: Literal["proxy", "gateway", "account", "address", "key"]
@@ -51,13 +55,13 @@ class ExitConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def secrets_of(config: ExitConfig) -> list[str]:
-    """The secrets of an exit: its password, the fields of an account's login, the key of a gateway."""
+    """The secrets of an exit: its password, the fields and headers of an account, the key of a gateway."""
     fields = [value for name, value in config.fields.items() if name != "name"]
     for value in config.headers.values():
-        # The text of `Bearer TEXT` is a secret by itself.
+        # The word after `Bearer` is a secret by itself.
         fields += [value, *(word for word in value.split()[1:] if len(word) >= SHORTEST_WORD)]
     parts = urlsplit(config.url.replace(TARGET, ""))
-    # Some services take their key as the user name, without a password.
+    # Some services have their key as the user name, without a password.
     password = unquote(parts.password or parts.username or "")
     behind = re.split("[/&;]", f"{parts.path}&{parts.query}") if config.kind == "gateway" else []
     keys = [unquote(word.rpartition("=")[2]) for word in behind if _KEY.fullmatch(word)]
@@ -65,22 +69,15 @@ def secrets_of(config: ExitConfig) -> list[str]:
 
 
 def headers_for(config: ExitConfig, url: str, own: dict[str, str] | None) -> dict[str, str] | None:
-    """The headers of a request through an exit: its own, and those of the account if the request goes to its hosts. A
-    header that the request has itself stays as it is."""
+    """The request's own headers, and those of the account if the URL is one of its hosts. The request's own win."""
     if not config.headers or not url.startswith(config.hosts):
         return own
     names = {name.lower() for name in own or {}}
     return {**{name: text for name, text in config.headers.items() if name.lower() not in names}, **(own or {})}
 
 
-# Faults before a request was sent.
-NEVER_SENT: Final = frozenset(
-    {FaultKind.DNS, FaultKind.REFUSED_ADDRESS, FaultKind.BAD_URL, FaultKind.LOCAL, FaultKind.SHORTAGE}
-)
-
-
-class Through:
-    """Sends requests through the exit of a lease. Counts the bytes and seconds of the answers; keeps the last one."""
+class ExitFetcher:
+    """Sends requests through the exit of a lease; counts bytes and seconds, and keeps the last answer."""
 
     def __init__(self, fetcher: Fetcher, lease: Lease) -> None:
         self._fetcher = fetcher
@@ -100,11 +97,11 @@ class Through:
         return answer
 
     async def close(self) -> None:
-        """Nothing to do: the fetcher belongs to the worker."""
+        """Do nothing: the fetcher belongs to the worker."""
 
     def use(
         self, verdict: Literal["ok", "blocked", "failed", "used"] = "ok", *, session: bytes | None = None
     ) -> ExitUse:
-        """The report on the exit."""
+        """The report on the exit for the frontier."""
         said = verdict if self.was_used else "unused"
         return ExitUse(verdict=said, size=self.size, elapsed=self.elapsed, session=session)

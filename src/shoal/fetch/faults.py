@@ -1,4 +1,4 @@
-"""Exceptions of the HTTP client as faults: a kind for the table in `policy/retries.py`, and one line of text."""
+"""Converts exceptions of the HTTP client to faults: a kind for the table in `policy/retries.py`, and one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyreqwest.exceptions import (
 
 from shoal.fetch.base import FaultKind
 
-# Nobody's fault but this machine's, and over in a moment.
+# Temporary shortages of this machine.
 SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
 MAX_MESSAGE: Final = 200
 CONNECTING: Final = "client error (Connect)"
@@ -34,15 +34,15 @@ def one_line(text: str) -> str:
 
 
 def never_connected(error: Exception) -> bool:
-    """Whether no request left this machine: then trying another address of the host repeats nothing."""
+    """Whether no request was sent: then another address of the host can be tried without sending it twice."""
     causes = causes_of(error)
     return CONNECTING in causes and (isinstance(error, RequestTimeoutError) or "tcp connect error" in causes)
 
 
 def explain(error: Exception, *, secure: bool) -> tuple[FaultKind, str]:
-    """The kind of fault an exception stands for, and a line that names it without the URL."""
+    """The kind of fault of an exception, and its message without the URL."""
     causes = causes_of(error)
-    # The outermost causes repeat the URL, which may hold a password; the innermost cause names the fault.
+    # The outer causes repeat the URL, which may contain a password; the innermost cause names the fault.
     message = one_line(causes[-1]) if len(causes) > 1 else type(error).__name__
     number = _os_error(causes)
     if number in SHORTAGES or isinstance(error, MemoryError):
@@ -83,15 +83,14 @@ def _not_connected(causes: list[str], number: int | None, *, secure: bool) -> Fa
 
 
 def causes_of(error: Exception) -> list[str]:
-    """The causes of an exception in the client's words, the outermost first."""
+    """The client's messages of an exception's causes, outermost first."""
     if not isinstance(error, DetailedPyreqwestError):
         return []
     return [cause["message"] for cause in error.details.get("causes") or ()]
 
 
 def lacks_a_port(error: Exception) -> bool:
-    """Whether no port was left for a connection. Where this machine has no address of the kind that is connected to,
-    the system says the same."""
+    """Whether no local port was left, or this machine has no address of the target's family: same error code."""
     return _os_error(causes_of(error)) == errno.EADDRNOTAVAIL
 
 

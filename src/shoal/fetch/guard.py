@@ -1,7 +1,4 @@
-"""Host names to addresses: remembered for a while, looked up once however many requests wait.
-
-The addresses that a request may be sent to. Pure: the fetcher asks about each address before it connects.
-"""
+"""The guard: which addresses a request may be sent to, checked before each connection; and the DNS cache."""
 
 from __future__ import annotations
 
@@ -20,20 +17,29 @@ from shoal.fetch.descriptors import is_used_up
 from shoal.fetch.faults import SHORTAGES, one_line
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Lookup = Callable[[str], Awaitable[Sequence[str]]]
+Addresses = tuple[str, ...] | Fault
+
+REMEMBER_SECONDS: Final = 60.0
+REMEMBER_FAILURE_SECONDS: Final = 5.0
+MAX_HOSTS: Final = 10_000
+# More than a worker's slots: a name server that never answers blocks its thread long after the request ended.
+LOOKUP_THREADS: Final = 128
+LOOKUP_FILES: Final = 2  # files that a look-up has open at once
 
 # The first match names the reason, so special addresses come before the wider network around them.
 _TABLE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
         "metadata",
         (
-            "169.254.169.254/32",  # nearly every cloud
+            "169.254.169.254/32",  # most clouds
             "169.254.170.2/32",  # container credentials
             "169.254.170.23/32",
             "169.254.169.123/32",  # time service
             "169.254.169.253/32",  # resolver
             "100.100.100.200/32",
             "192.0.0.192/32",
-            "168.63.129.16/32",  # a public address that leads only to the cloud's own platform
+            "168.63.129.16/32",  # a public address of Azure's own platform
             "fd00:ec2::254/128",
             "fd00:ec2::23/128",
             "fd00:ec2::123/128",
@@ -54,7 +60,7 @@ _TABLE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20"),
     ),
     ("multicast", ("224.0.0.0/4", "ff00::/8")),
-    # Addresses that contain another address: routers decide where they really lead, so all are refused.
+    # Addresses that contain another address: routers decide where packets go, so all are refused.
     ("IPv4-mapped", ("::ffff:0:0/96", "::ffff:0:0:0/96")),
     ("NAT64", ("64:ff9b::/96", "64:ff9b:1::/48")),
     ("6to4", ("192.88.99.0/24", "2002::/16")),
@@ -84,7 +90,7 @@ _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 
 @lru_cache(maxsize=4096)
 def refusal(address: str) -> str | None:
-    """Why no request may go to this address; None when one may. A text that is no address is refused."""
+    """Why no request may go to this address; None: it may. A text that is no address is refused."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -98,37 +104,27 @@ def refusal(address: str) -> str | None:
 
 
 def refusal_unless(address: str, exempt: Iterable[Network]) -> str | None:
-    """As `refusal`, but these networks are allowed."""
+    """Like `refusal`, but these networks are allowed."""
     reason = refusal(address)
-    # Compared as it is: an address that contains another one is in none of these networks.
+    # Compared unchanged: an address that contains another one is in none of these networks.
     if reason is not None and "%" not in address:
         return None if any(ipaddress.ip_address(address) in network for network in exempt) else reason
     return reason
 
 
-Lookup = Callable[[str], Awaitable[Sequence[str]]]
-Found = tuple[str, ...] | Fault
-
-REMEMBER_SECONDS: Final = 60.0
-REMEMBER_FAILURE_SECONDS: Final = 5.0
-MAX_HOSTS: Final = 10_000
-# More than a worker has slots: a name server that never answers blocks its thread long after the request gave up.
-LOOKUP_THREADS: Final = 128
-LOOKUP_FILES: Final = 2  # that a look-up has open at once
-
-
 class Resolver:
-    """The addresses of hosts. A look-up that fails is a value, and is remembered for a few seconds."""
+    """Looks up and caches the addresses of hosts; a failure is a value, cached for a few seconds. Concurrent look-ups
+    of a host are one."""
 
     def __init__(self, lookup: Lookup | None = None, *, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # Its own threads: a name server that does not answer must not block other work of the loop's threads.
+        # Threads of its own: a name server that does not answer must not block the loop's other threads.
         self._threads = None if lookup else ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="shoal-dns")
         self._lookup = lookup or self._ask_system
-        self._known: dict[str, tuple[float, Found]] = {}
-        self._asking: dict[str, asyncio.Task[Found]] = {}
+        self._known: dict[str, tuple[float, Addresses]] = {}
+        self._asking: dict[str, asyncio.Task[Addresses]] = {}
 
-    async def addresses(self, host: str) -> Found:
+    async def addresses(self, host: str) -> Addresses:
         """The addresses of a host in the system's order of preference, or why there are none."""
         known = self._known.get(host)
         if known is not None and known[0] > self._clock():
@@ -140,13 +136,13 @@ class Resolver:
         return await asyncio.shield(task)
 
     def close(self) -> None:
-        """Give up the look-ups under way."""
+        """Cancel the look-ups in flight."""
         for task in self._asking.values():
             task.cancel()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _ask(self, host: str) -> Found:
+    async def _ask(self, host: str) -> Addresses:
         try:
             found = await self._answer(host)
             if not (isinstance(found, Fault) and found.kind is FaultKind.SHORTAGE):
@@ -159,7 +155,7 @@ class Resolver:
         finally:
             del self._asking[host]
 
-    async def _answer(self, host: str) -> Found:
+    async def _answer(self, host: str) -> Addresses:
         try:
             found = tuple(dict.fromkeys(await self._lookup(host)))
         except OSError as error:
@@ -184,9 +180,8 @@ def _system_addresses(host: str) -> list[tuple[int, int, int, str, tuple[object,
     try:
         return list(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
     except OSError as error:
-        # Without a descriptor for its files or its socket, glibc says "try again", that the name is not known, or that
-        # something is busy (where it asks by multicast as well). Asked here, in the thread: a moment later there may be
-        # some again.
+        # Without descriptors glibc says "try again", "name not known", or "busy" (with multicast). Checked here in the
+        # thread, because a moment later there may be some again.
         if is_used_up(needed=LOOKUP_FILES):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from error
         raise

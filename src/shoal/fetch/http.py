@@ -1,7 +1,4 @@
-"""Pages over HTTP/1.1 and HTTP/2: one request, one answer, every limit kept on the way.
-
-One moving deadline for one piece of work, safe with awaitables that swallow a cancellation.
-"""
+"""The HTTP fetcher (HTTP/1.1, HTTP/2): one request, one response, within all limits of time and size."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from pyreqwest.response import Response as Answer
 from pyreqwest.response import ResponseBodyReader
 
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
-from shoal.fetch.clients import FOREVER, Relief
+from shoal.fetch.clients import FOREVER, IdleCloser
 from shoal.fetch.decode import decompress, too_large
 from shoal.fetch.descriptors import has_source
 from shoal.fetch.exits import ExitConfig
@@ -42,13 +39,35 @@ from shoal.fetch.routes import Route, Routes
 from shoal.model import DIRECT
 from shoal.settings.table import Settings
 
+MAX_CHUNKS: Final = 4096
+INLINE_WIRE_BYTES: Final = 256 * 1024
+INLINE_BYTES: Final = 1024 * 1024
+
+TIMEOUTS: Final = frozenset({FaultKind.TIMEOUT_FIRST_BYTE, FaultKind.TIMEOUT_IDLE, FaultKind.TIMEOUT_TOTAL})
+
+# Only the client sets these: a request could name another host than the vetted one, or smuggle a second request.
+FORBIDDEN_HEADERS: Final = frozenset(
+    {
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "proxy-authorization",  # belongs to the proxy in use, never to a page
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+
 
 class Deadline:
     """Inside `with`, the current task gets a TimeoutError once `at` (the loop's time) has passed.
 
-    Setting `at` costs nothing: the only timer fires at `checked_at`, which must not be later than any `at`, and then
-    again if `at` was moved. When the task is cancelled just as the HTTP client has its answer, the client gives the
-    answer instead of the CancelledError; so code that works in a loop also calls `check`."""
+    Setting `at` costs nothing: the only timer fires at `checked_at`, which must not be later than any `at`, and again
+    if `at` was moved. If the task is cancelled just as the HTTP client has its answer, the client returns the answer
+    and swallows the CancelledError: loops also call `check`."""
 
     __slots__ = ("_before", "_loop", "_task", "_timer", "at", "is_over")
 
@@ -72,14 +91,14 @@ class Deadline:
         self._timer.cancel()
         cancelling = self._task.uncancel() if self.is_over else self._task.cancelling()
         if cancelling > self._before:
-            # The task was also cancelled from outside, and that must not get lost.
+            # The task was also cancelled from outside: that must not get lost.
             if kind is not asyncio.CancelledError:
                 raise asyncio.CancelledError
         elif kind is asyncio.CancelledError and self.is_over:
             raise TimeoutError from error
 
     def check(self) -> None:
-        """Raise if the time is up."""
+        """Raise TimeoutError if the time is up."""
         if self.is_over:
             raise TimeoutError
 
@@ -91,31 +110,8 @@ class Deadline:
             self._task.cancel()
 
 
-MAX_CHUNKS: Final = 4096
-INLINE_WIRE_BYTES: Final = 256 * 1024
-INLINE_BYTES: Final = 1024 * 1024
-
-TIMEOUTS: Final = frozenset({FaultKind.TIMEOUT_FIRST_BYTE, FaultKind.TIMEOUT_IDLE, FaultKind.TIMEOUT_TOTAL})
-
-# Set by the client only: with them a request could name another host than the vetted one, or smuggle a second request.
-FORBIDDEN_HEADERS: Final = frozenset(
-    {
-        "connection",
-        "content-length",
-        "host",
-        "keep-alive",
-        "proxy-authorization",  # belongs to the proxy in use, never to a page
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
-
-
 class HttpFetcher:
-    """Fetches pages. Connects only to addresses that the guard allows, and follows nothing."""
+    """Fetches pages over HTTP; connects only to addresses that the guard allows."""
 
     def __init__(
         self,
@@ -140,14 +136,14 @@ class HttpFetcher:
             self._routes, addresses=sum(config.kind == "address" for config in self._exits.values())
         )
         self._raw_headers = RawHeaders()
-        self._relief = Relief(self._close_idle, clock=clock)
+        self._idle_closer = IdleCloser(self._close_idle, clock=clock)
         self._max_bytes = settings.max_body_bytes
         self._first_byte = settings.first_byte_seconds or FOREVER
         self._total = settings.total_seconds or FOREVER
         self._idle = settings.idle_seconds or FOREVER
 
     async def fetch(self, request: Fetch) -> Response | Fault:
-        """Send the request and read the whole answer, within every limit. Follows no redirect."""
+        """Send the request and read the whole response, within every limit. Follows no redirect."""
         started = self._clock()
         try:
             answer = await self._fetch(request, started)
@@ -156,20 +152,20 @@ class HttpFetcher:
             answer = Fault(kind=kind, message=message)
         if isinstance(answer, Fault):
             if answer.kind is FaultKind.SHORTAGE:
-                self._relief.begin()
+                self._idle_closer.begin()
             return msgspec.structs.replace(answer, elapsed=self._clock() - started)
         return answer
 
     def _close_idle(self) -> None:
         for routes in (self._routes, self._gateways):
             if routes is not None:
-                routes.relieve()
-        self._proxies.relieve()
-        self._addresses.relieve()
+                routes.close_idle()
+        self._proxies.close_idle()
+        self._addresses.close_idle()
 
     async def close(self) -> None:
         """Close idle connections."""
-        self._relief.end()
+        self._idle_closer.end()
         await self._addresses.close()
         await self._routes.close()
         await self._proxies.close()
@@ -296,7 +292,7 @@ class HttpFetcher:
         )
 
     async def _with_headers(self, request: Fetch, route: Route, path: str) -> StreamRequest:
-        """The request to send; its headers may have bytes that the client takes only by the detour."""
+        """The request to send; header values that are no UTF-8 are made by RawHeaders."""
         try:
             return _built(request, route, path)
         except ValueError:
@@ -308,7 +304,7 @@ class HttpFetcher:
         return _built(msgspec.structs.replace(request, headers=plain), route, path, made)
 
     async def _raw_headers_of(self, answer: Answer) -> dict[str, str]:
-        """The headers of an answer of which some are not ASCII."""
+        """The headers of a response of which some are not ASCII."""
         values: dict[str, list[str]] = {}
         for name, value in await self._raw_headers.read(answer.headers):
             values.setdefault(name, []).append(value)
@@ -330,11 +326,11 @@ class HttpFetcher:
                 return too_large(self._max_bytes)
             chunks.append(chunk)
             if len(chunks) >= MAX_CHUNKS:
-                # Millions of one-byte chunks would take a hundred times the memory of their bytes.
+                # Millions of one-byte chunks would take a hundred times their memory.
                 chunks = [Bytes(b"".join(chunks))]
 
     async def _decompressed(self, body: bytes, encoding: str) -> bytes | Fault:
-        """The body, decompressed: a small one at once, a large one in a thread so that it does not block the loop."""
+        """The decompressed body; a large one is decompressed in a thread, not to block the loop."""
         ratio = self._settings.max_ratio
         if len(body) <= INLINE_WIRE_BYTES:
             inline = min(INLINE_BYTES, self._max_bytes)
@@ -360,7 +356,7 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def _with_agent(request: Fetch, user_agent: str) -> Fetch:
-    """The request with the account's User-Agent, unless the request names one itself."""
+    """The request with the account's User-Agent, unless it has its own."""
     headers = request.headers or {}
     if not user_agent or any(name.lower() == "user-agent" for name in headers):
         return request
@@ -377,13 +373,13 @@ def _built(request: Fetch, route: Route, path: str, raw: Sequence[HeaderMap] = (
         builder.headers(headers)
     if request.body is not None:
         builder.body_bytes(request.body)
-    # No reading ahead: the answer is ready as soon as its headers are, as the first-byte deadline means it.
+    # No reading ahead: the response is ready with its headers, as the first-byte deadline needs.
     builder.streamed_read_buffer_limit(0)
     return builder.build_streamed()
 
 
 def _headers(answer: Answer) -> dict[str, str] | None:
-    """The headers of an answer; None if some are not ASCII: the client gives no text for them."""
+    """The headers of a response; None: some are not ASCII, which the client cannot return as text."""
     try:
         pairs = answer.headers.dict_multi_value()
     except ValueError:
@@ -397,7 +393,7 @@ def _announced(headers: dict[str, str]) -> int:
 
 
 def _unknown_transfer(headers: dict[str, str]) -> str | None:
-    """A transfer coding that the client did not undo (it undoes only chunks): its bytes would pass for the page."""
+    """A transfer coding besides `chunked`, which the client does not undo; None: there is none."""
     named = headers.get("transfer-encoding", "chunked")
     if named == "chunked":
         return None
@@ -419,7 +415,7 @@ def _joined(name: str, values: list[str]) -> str:
 
 
 def _last_type(values: list[str]) -> str:
-    """The Content-Type that browsers take: the last usable one; without a charset, that of an equal type before it."""
+    """The Content-Type that browsers use: the last usable one; a repeated type without charset is ignored."""
     found = ""
     for value in values:
         kind = _media_type(value)

@@ -1,10 +1,8 @@
-"""robots.txt by RFC 9309: which group is ours, which URLs it allows, and what a missing answer means.
+"""robots.txt by RFC 9309: fetching it, the group for our user agent, and matching URLs against its patterns.
 
-The patterns of a robots.txt, compiled for matching: which of them fits a path, and how long it is as written.
-
-No number of patterns is too large: plain ones are found by bisection, and those with wildcards by four letters that a
-path must contain. Each pattern costs at most one pass over the path, whatever its wildcards. Of a file that
-would still take long the strictest meaning holds: what there is no time to try forbids, and allows nothing.
+Matching is fast for any number of patterns: plain ones are found by bisection, those with wildcards by four letters
+that a path must contain; each takes at most one pass over the path. In a file that would still take too long, untried
+Disallow patterns count as matching and untried Allow patterns do not.
 """
 
 from __future__ import annotations
@@ -22,173 +20,17 @@ from shoal.fetch.base import REDIRECTS, Fault, FaultKind, Fetch, Fetcher, Respon
 from shoal.settings.table import Settings
 
 _GRAM: Final = 4
-_FEW: Final = 40  # up to so many fragments are looked for one by one
-# Letters of paths that the wildcards of one file are tried on: 2,000 patterns on the longest path, all of any real file
-# on a usual one. It takes some 20 ms.
+_FEW: Final = 40  # up to so many fragments are searched one by one
+# Letters to match wildcard patterns against: 2,000 patterns on the longest path, all of any real file on a usual one.
+# It takes some 20 ms.
 _MOST_TRIED: Final = 4_000_000
 
 _UNRESERVED: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-# Compared as they are. The other reserved characters cannot stand in a path or query ([ ]), or mean something in a
-# pattern (* $): both spellings of those are one.
+# Compared as written. Of the other reserved characters, [ ] cannot occur in a path or query, and * $ have a meaning in
+# a pattern: both their spellings are equal.
 _PLAIN: Final = _UNRESERVED + "/:?#@!&'()+,;="
 _ODD: Final = re.compile(f"%[0-9A-Fa-f]{{2}}|[^{re.escape(_PLAIN)}]")
 _SPELLED: Final = {f"%{byte:02X}": chr(byte) if chr(byte) in _UNRESERVED else f"%{byte:02X}" for byte in range(256)}
-
-
-def comparable(text: str) -> str:
-    """A path as RFC 9309 compares it: unreserved characters plain, reserved ones as written, all others escaped."""
-    if not _ODD.search(text):
-        return text
-    if not text.isascii():
-        text = text.encode("utf-8", "surrogateescape").decode("latin-1")
-    return _ODD.sub(_spelled, text)
-
-
-class Patterns:
-    """The patterns of all Allow lines, or of all Disallow lines, of a group.
-
-    `fits_in_doubt`: whether a pattern that a hostile file leaves no time to try counts as fitting."""
-
-    def __init__(self, written: Iterable[str], *, fits_in_doubt: bool) -> None:
-        self._fits_in_doubt = fits_in_doubt
-        prefixes: dict[str, int] = {}
-        wilds: list[_Wild] = []
-        self._wholes: dict[str, int] = {}
-        for pattern in set(written):
-            length = len(pattern.encode("utf-8", "surrogateescape"))
-            parts, has_end = _taken_apart(pattern)
-            if len(parts) > 1:
-                wilds.append(_wild(parts, length=length, has_end=has_end))
-            else:
-                _raise(self._wholes if has_end else prefixes, parts[0], length)
-        self._prefixes = _Prefixes(prefixes)
-        self._wilds = sorted(wilds, key=lambda wild: -wild.length)
-        self._fragments = tuple({wild.fragment for wild in wilds})
-        self._by_gram = _indexed(self._wilds) if len(self._fragments) > _FEW else None
-        self.count = len(prefixes) + len(self._wholes) + len(wilds)
-        heads = (*prefixes, *self._wholes)
-        is_short = len(heads) + len(self._fragments) <= _FEW and not any(
-            "%" in text for text in heads + self._fragments
-        )
-        self._heads = heads if is_short else None
-
-    def may_fit(self, path: str) -> bool:
-        """Whether a pattern may fit this path of a canonical URL. False is certain, and quick."""
-        # Without an escape on either side, the path and its comparable form agree wherever a pattern could fit.
-        if self._heads is None or "%" in path:
-            return True
-        return path.startswith(self._heads) or any(map(path.__contains__, self._fragments))
-
-    def longest(self, path: str) -> int:
-        """The length, as written, of the longest pattern that fits this comparable path; -1 if none does."""
-        found = max(self._prefixes.longest(path), self._wholes.get(path, -1))
-        most = _MOST_TRIED // len(path)
-        for number, wild in enumerate(self._candidates(path)):
-            if wild.length <= found:
-                break
-            if number >= most:
-                return wild.length if self._fits_in_doubt else found
-            if _fits(wild, path):
-                return wild.length
-        return found
-
-    def _candidates(self, path: str) -> Iterable[_Wild]:
-        """The wildcard patterns that may fit, the longest first."""
-        if self._by_gram is None:
-            return self._wilds if any(map(path.__contains__, self._fragments)) else ()
-        grams = {path[start : start + _GRAM] for start in range(len(path) - _GRAM + 1)}
-        hits = set(self._by_gram[""]).union(*(self._by_gram[gram] for gram in self._by_gram.keys() & grams))
-        return (self._wilds[index] for index in sorted(hits))
-
-
-class _Prefixes:
-    """Finds the patterns that a path begins with: the last one that is not after it in order, or prefixes of that."""
-
-    def __init__(self, lengths: dict[str, int]) -> None:
-        self._sorted = sorted(lengths)
-        self._parents: list[int] = []
-        self._longest: list[int] = []
-        open_ones: list[int] = []
-        for index, prefix in enumerate(self._sorted):
-            while open_ones and not prefix.startswith(self._sorted[open_ones[-1]]):
-                open_ones.pop()
-            parent = open_ones[-1] if open_ones else -1
-            self._parents.append(parent)
-            # What fits a prefix fits with all prefixes of that, too.
-            self._longest.append(max(lengths[prefix], self._longest[parent] if open_ones else -1))
-            open_ones.append(index)
-
-    def longest(self, path: str) -> int:
-        index = bisect_right(self._sorted, path) - 1
-        while index >= 0:
-            if path.startswith(self._sorted[index]):
-                return self._longest[index]
-            index = self._parents[index]
-        return -1
-
-
-class _Wild(NamedTuple):
-    """A pattern with wildcards. A path fits that has its parts in this order, `fragment` is the longest of them."""
-
-    length: int
-    head: str
-    middle: tuple[str, ...]
-    tail: str | None  # what the path must end with, after a $
-    fragment: str
-
-
-def _wild(parts: list[str], *, length: int, has_end: bool) -> _Wild:
-    middle = parts[1:-1] if has_end else parts[1:]
-    return _Wild(
-        length=length,
-        head=parts[0],
-        middle=tuple(part for part in middle if part),
-        tail=parts[-1] if has_end else None,
-        fragment=max(parts, key=len),
-    )
-
-
-def _fits(wild: _Wild, path: str) -> bool:
-    if not path.startswith(wild.head):
-        return False
-    at = len(wild.head)
-    for part in wild.middle:
-        at = path.find(part, at)
-        if at < 0:
-            return False
-        at += len(part)
-    return wild.tail is None or (path.endswith(wild.tail) and len(path) - len(wild.tail) >= at)
-
-
-def _taken_apart(pattern: str) -> tuple[list[str], bool]:
-    """The texts between the wildcards, comparable, and whether the path must end with the last one."""
-    if pattern[:1] not in ("/", "*"):
-        pattern = "/" + pattern
-    has_end = pattern.endswith("$")
-    pattern = pattern.removesuffix("$")
-    if pattern.endswith("*"):
-        has_end = False
-        pattern = pattern.rstrip("*")
-    return [comparable(part) for part in pattern.split("*")], has_end
-
-
-def _indexed(wilds: list[_Wild]) -> dict[str, list[int]]:
-    """The indexes of patterns by the first letters of their fragments; "" for those whose fragment is too short."""
-    by_gram: dict[str, list[int]] = {"": []}
-    for index, wild in enumerate(wilds):
-        gram = wild.fragment[:_GRAM] if len(wild.fragment) >= _GRAM else ""
-        by_gram.setdefault(gram, []).append(index)
-    return by_gram
-
-
-def _raise(lengths: dict[str, int], text: str, length: int) -> None:
-    lengths[text] = max(length, lengths.get(text, -1))
-
-
-def _spelled(found: re.Match[str]) -> str:
-    text = found[0]
-    return _SPELLED[text.upper()] if len(text) == 3 else f"%{ord(text):02X}"
-
 
 MAX_HOPS: Final = 5
 RULE_BYTES: Final = 600  # memory of a compiled rule, without its text
@@ -217,17 +59,17 @@ _FIELDS: Final[dict[str, Field]] = {
 _PRODUCT: Final = re.compile(r"[A-Za-z0-9_-]+")
 _COMPATIBLE: Final = re.compile(r"compatible;\s*([A-Za-z0-9_-]+)")
 _EVERYBODY: Final = re.compile(r"\*(?!\S)")
-# With a comma as some write it, and with its unit.
+# Also with a decimal comma, and with a unit.
 _DELAY: Final = re.compile(r"(\d+(?:[.,]\d*)?|[.,]\d+)\s*(?:s|secs?|seconds?)?\.?", re.ASCII | re.IGNORECASE)
 _BYTE_ORDERS: Final = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
-# The rules on the lane of a host that never gave any: nothing is allowed, for a while.
+# The rules of a host whose robots.txt could never be read: nothing is allowed, for a while.
 UNAVAILABLE: Final = b"user-agent:*\ndisallow:/\nunavailable:"
 
 
 class Robots:
-    """The rules of one host for one user agent, as `compact` gives them. No bytes at all: everything is allowed."""
+    """The rules of one host for one user agent, from the output of `compact`. Empty: everything is allowed."""
 
     def __init__(self, rules: bytes, user_agent: str) -> None:
         lines = _select(rules, product_token(user_agent))
@@ -236,13 +78,13 @@ class Robots:
         )
         self._allowed = Patterns((value for field, value in lines if field == "allow" and value), fits_in_doubt=False)
         delays = [delay for field, value in lines if field == "crawl-delay" and (delay := _delay(value)) is not None]
-        self.crawl_delay: float | None = max(delays, default=None)  # seconds between starts that the host asks for
+        self.crawl_delay: float | None = max(delays, default=None)  # seconds between requests
         self.are_unavailable = rules == UNAVAILABLE
         self.weight = RULE_BYTES + sum(RULE_BYTES + len(value) for _, value in lines)
         self.allows_all = not self._disallowed.count
 
     def allows(self, url: str) -> bool:
-        """Whether this URL, given in canonical form, may be fetched. The longest pattern decides; of equals, Allow."""
+        """Whether this canonical URL may be fetched. The longest matching pattern decides; of equals, Allow."""
         if self.allows_all:
             return True
         slash = url.find("/", 8)
@@ -255,9 +97,11 @@ class Robots:
 
 
 class RulesVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a host: rules that are valid for `seconds`, or a rest before asking again. `problem` says why.
+    """The result of fetching robots.txt: rules that are valid for `seconds`, or `rest_seconds` before a retry.
 
-    `shortage`: the host was not asked, because this machine lacks something."""
+    - `problem`: why there are no rules
+    - `shortage`: the shortage of this machine that prevented the request
+    """
 
     rules: bytes = b""
     seconds: float = 0.0
@@ -275,8 +119,9 @@ async def fetch_rules(
     reserve: Callable[[str], Awaitable[RulesVerdict | None]],
     failures: int = 0,
 ) -> RulesVerdict:
-    """Ask a host for its rules. `reserve(url)` waits for the start slot of each hop after the first, or gives a
-    verdict that needs no hop."""
+    """Fetch the robots.txt of an origin.
+
+    reserve: waits for the start slot of each redirect, or returns known rules instead."""
     url = f"{origin.rstrip('/')}/robots.txt"
     for hop in range(MAX_HOPS + 1):
         if hop and (known := await reserve(url)) is not None:
@@ -294,7 +139,7 @@ async def fetch_rules(
 
 
 def product_token(user_agent: str) -> str:
-    """The name that robots.txt files use for us: "shoal/0.1 (+https://…)" is "shoal"."""
+    """The name of a user agent in robots.txt files: that of "shoal/0.1 (+https://…)" is "shoal"."""
     name = _PRODUCT.search(user_agent)
     if name is None:
         return "*"
@@ -303,8 +148,8 @@ def product_token(user_agent: str) -> str:
 
 
 def compact(body: bytes, *, most: int | None = None) -> bytes:
-    """A robots.txt as a lane keeps it: the directives that shoal knows, without comments. Of a file with more than
-    `most` bytes the whole lines among the first `most`."""
+    """A robots.txt as it is kept on a lane: the known directives without comments. Of a longer file, the whole lines in
+    the first `most` bytes."""
     lines = list(_directives(_whole_lines(body, most)))
     if all(field == "user-agent" for field, _ in lines):
         return b""
@@ -312,11 +157,11 @@ def compact(body: bytes, *, most: int | None = None) -> bytes:
 
 
 def _whole_lines(body: bytes, most: int | None) -> bytes:
-    """The text in UTF-8, without a byte order mark."""
+    """The text in UTF-8 without a byte order mark, cut after a whole line."""
     encoding = next((encoding for mark, encoding in _BYTE_ORDERS if body.startswith(mark)), None)
     text = body
     if most is not None and len(body) > most:
-        # One character more: if it is a line end, the line before it is whole.
+        # One character more: if it is a line end, the last line is whole.
         text = body[: most + (2 if encoding else 1)]
     if encoding:
         text = text.decode(encoding, "ignore").encode("utf-8", "replace")
@@ -327,7 +172,7 @@ def _whole_lines(body: bytes, most: int | None) -> bytes:
 
 def _directives(text: bytes) -> Iterator[tuple[Field, str]]:
     for line in text.splitlines():
-        # Bytes that are no UTF-8 are kept: a URL may hold them, too, as escapes.
+        # Bytes that are no UTF-8 are kept: a URL may contain them as escapes.
         said = line.partition(b"#")[0].decode("utf-8", "surrogateescape")
         name, colon, value = said.partition(":")
         field = _FIELDS.get(name.strip().lower()) if colon else None
@@ -338,7 +183,7 @@ def _directives(text: bytes) -> Iterator[tuple[Field, str]]:
 
 
 def _select(rules: bytes, token: str) -> list[tuple[Field, str]]:
-    """The lines of our groups; if there are none, of the groups for all user agents."""
+    """The lines of our groups; without any, those of the groups for all user agents."""
     groups: dict[str, list[tuple[Field, str]]] = {}
     current: dict[str, list[tuple[Field, str]]] = {}
     is_naming = False
@@ -350,7 +195,7 @@ def _select(rules: bytes, token: str) -> list[tuple[Field, str]]:
             if named in (token, "*"):
                 current[named] = groups.setdefault(named, [])
             continue
-        # A Crawl-delay is for the names before it, but only rules end the list of a group's names.
+        # A Crawl-delay holds for the names before it, but only rules end the list of a group's names.
         is_naming = is_naming and field == "crawl-delay"
         for group in current.values():
             group.append((field, value))
@@ -358,7 +203,7 @@ def _select(rules: bytes, token: str) -> list[tuple[Field, str]]:
 
 
 def _named(value: str) -> str:
-    """The product token that a User-agent line names; none for *Name*, which is no name of ours, nor everybody's."""
+    """The product token of a User-agent line, or "*"; empty for *Name*, which matches neither us nor everybody."""
     if _EVERYBODY.match(value):
         return "*"
     name = _PRODUCT.match(value)
@@ -379,7 +224,7 @@ def _after_answer(answer: Response, settings: Settings, failures: int) -> RulesV
     if status < 500 and status != 429:
         return _allow_all(settings, f"robots.txt: http_{status}")
     asked = answer.headers.get("retry-after", "")[:9]
-    # A Retry-After with a date is not read: rests grow with each failure anyway.
+    # A Retry-After with a date is ignored: rests grow with each failure anyway.
     rest = max(_rest(failures), min(float(asked), settings.max_rest_seconds) if asked.isdecimal() else 0.0)
     return RulesVerdict(rest_seconds=rest, problem=f"robots.txt: http_{status}")
 
@@ -393,8 +238,8 @@ def _after_fault(fault: Fault, failures: int) -> RulesVerdict:
     return RulesVerdict(rest_seconds=_rest(failures), problem=problem)
 
 
-# Nothing can be fetched from such a host, so empty rules allow nothing that matters. With them its tasks end, each with
-# the fault as its reason, instead of waiting for rules that never come.
+# Such a host cannot be fetched from at all. With empty rules its tasks end, each with the fault as its reason, instead
+# of waiting for rules that never come.
 _OUT_OF_REACH: Final = frozenset(
     {
         FaultKind.BAD_URL,
@@ -423,3 +268,159 @@ def _target(url: str, location: str) -> str | None:
     if target is None or target.protocol not in ("http:", "https:") or target.username or target.password:
         return None
     return target.href.partition("#")[0]
+
+
+def comparable(text: str) -> str:
+    """A path in the form that RFC 9309 compares: unreserved characters plain, reserved ones as written, others
+    escaped."""
+    if not _ODD.search(text):
+        return text
+    if not text.isascii():
+        text = text.encode("utf-8", "surrogateescape").decode("latin-1")
+    return _ODD.sub(_spelled, text)
+
+
+class Patterns:
+    """The patterns of all Allow lines, or of all Disallow lines, of a group.
+
+    fits_in_doubt: whether a pattern that there is no time to try counts as matching."""
+
+    def __init__(self, written: Iterable[str], *, fits_in_doubt: bool) -> None:
+        self._fits_in_doubt = fits_in_doubt
+        prefixes: dict[str, int] = {}
+        wilds: list[_Wild] = []
+        self._wholes: dict[str, int] = {}
+        for pattern in set(written):
+            length = len(pattern.encode("utf-8", "surrogateescape"))
+            parts, has_end = _taken_apart(pattern)
+            if len(parts) > 1:
+                wilds.append(_wild(parts, length=length, has_end=has_end))
+            else:
+                _raise(self._wholes if has_end else prefixes, parts[0], length)
+        self._prefixes = _Prefixes(prefixes)
+        self._wilds = sorted(wilds, key=lambda wild: -wild.length)
+        self._fragments = tuple({wild.fragment for wild in wilds})
+        self._by_gram = _indexed(self._wilds) if len(self._fragments) > _FEW else None
+        self.count = len(prefixes) + len(self._wholes) + len(wilds)
+        heads = (*prefixes, *self._wholes)
+        is_short = len(heads) + len(self._fragments) <= _FEW and not any(
+            "%" in text for text in heads + self._fragments
+        )
+        self._heads = heads if is_short else None
+
+    def may_fit(self, path: str) -> bool:
+        """Whether a pattern may match this path of a canonical URL; fast. False is certain."""
+        # Without escapes in path and patterns, the path need not be converted to its comparable form.
+        if self._heads is None or "%" in path:
+            return True
+        return path.startswith(self._heads) or any(map(path.__contains__, self._fragments))
+
+    def longest(self, path: str) -> int:
+        """The length, as written, of the longest pattern that matches this comparable path; -1: none."""
+        found = max(self._prefixes.longest(path), self._wholes.get(path, -1))
+        most = _MOST_TRIED // len(path)
+        for number, wild in enumerate(self._candidates(path)):
+            if wild.length <= found:
+                break
+            if number >= most:
+                return wild.length if self._fits_in_doubt else found
+            if _fits(wild, path):
+                return wild.length
+        return found
+
+    def _candidates(self, path: str) -> Iterable[_Wild]:
+        """The wildcard patterns that may match, longest first."""
+        if self._by_gram is None:
+            return self._wilds if any(map(path.__contains__, self._fragments)) else ()
+        grams = {path[start : start + _GRAM] for start in range(len(path) - _GRAM + 1)}
+        hits = set(self._by_gram[""]).union(*(self._by_gram[gram] for gram in self._by_gram.keys() & grams))
+        return (self._wilds[index] for index in sorted(hits))
+
+
+class _Prefixes:
+    """Finds patterns that are prefixes of a path, by bisection: the last one before it in order, or its prefixes."""
+
+    def __init__(self, lengths: dict[str, int]) -> None:
+        self._sorted = sorted(lengths)
+        self._parents: list[int] = []
+        self._longest: list[int] = []
+        open_ones: list[int] = []
+        for index, prefix in enumerate(self._sorted):
+            while open_ones and not prefix.startswith(self._sorted[open_ones[-1]]):
+                open_ones.pop()
+            parent = open_ones[-1] if open_ones else -1
+            self._parents.append(parent)
+            # A path that starts with a prefix starts with the prefix's prefixes, too.
+            self._longest.append(max(lengths[prefix], self._longest[parent] if open_ones else -1))
+            open_ones.append(index)
+
+    def longest(self, path: str) -> int:
+        index = bisect_right(self._sorted, path) - 1
+        while index >= 0:
+            if path.startswith(self._sorted[index]):
+                return self._longest[index]
+            index = self._parents[index]
+        return -1
+
+
+class _Wild(NamedTuple):
+    """A pattern with wildcards: the path must have its parts in this order. `fragment`: the longest part."""
+
+    length: int
+    head: str
+    middle: tuple[str, ...]
+    tail: str | None  # the end of the path, if the pattern ends with $
+    fragment: str
+
+
+def _wild(parts: list[str], *, length: int, has_end: bool) -> _Wild:
+    middle = parts[1:-1] if has_end else parts[1:]
+    return _Wild(
+        length=length,
+        head=parts[0],
+        middle=tuple(part for part in middle if part),
+        tail=parts[-1] if has_end else None,
+        fragment=max(parts, key=len),
+    )
+
+
+def _fits(wild: _Wild, path: str) -> bool:
+    if not path.startswith(wild.head):
+        return False
+    at = len(wild.head)
+    for part in wild.middle:
+        at = path.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    return wild.tail is None or (path.endswith(wild.tail) and len(path) - len(wild.tail) >= at)
+
+
+def _taken_apart(pattern: str) -> tuple[list[str], bool]:
+    """The texts between the wildcards in comparable form, and whether the path must end with the last one."""
+    if pattern[:1] not in ("/", "*"):
+        pattern = "/" + pattern
+    has_end = pattern.endswith("$")
+    pattern = pattern.removesuffix("$")
+    if pattern.endswith("*"):
+        has_end = False
+        pattern = pattern.rstrip("*")
+    return [comparable(part) for part in pattern.split("*")], has_end
+
+
+def _indexed(wilds: list[_Wild]) -> dict[str, list[int]]:
+    """The indexes of patterns by the first letters of their fragments; "": the fragment is too short."""
+    by_gram: dict[str, list[int]] = {"": []}
+    for index, wild in enumerate(wilds):
+        gram = wild.fragment[:_GRAM] if len(wild.fragment) >= _GRAM else ""
+        by_gram.setdefault(gram, []).append(index)
+    return by_gram
+
+
+def _raise(lengths: dict[str, int], text: str, length: int) -> None:
+    lengths[text] = max(length, lengths.get(text, -1))
+
+
+def _spelled(found: re.Match[str]) -> str:
+    text = found[0]
+    return _SPELLED[text.upper()] if len(text) == 3 else f"%{ord(text):02X}"

@@ -1,4 +1,4 @@
-"""Routes to origins: the vetted address of each, and a client that connects there and nowhere else."""
+"""Routes to origins: the allowed address of each, and a client that connects only there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_IN_ORIGIN: Final = re.compile(r"[?#\\\s\x00-\x1f]")
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Scheme, host and port of a URL, taken apart and in canonical form."""
+    """The scheme, host and port of a URL, in canonical form."""
 
     scheme: str
     host: str
@@ -38,7 +38,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """How requests to an origin are sent. `addresses` are the vetted ones not yet tried, the one in use first."""
+    """How requests to an origin are sent. `addresses`: the allowed ones not tried yet, the one in use first."""
 
     origin: Origin
     addresses: tuple[str, ...]
@@ -50,7 +50,7 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class Routes:
-    """Finds routes and remembers them. A route in use goes on working after it was dropped here."""
+    """Finds and caches routes. A route in use works on after it was dropped here."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Routes:
         source: str = "",
         share: int = 1,
     ) -> None:
-        """`source`: connections leave from this address. `share`: so many share the connections that may be kept."""
+        """source: the local address of connections. share: how many instances share the limit of idle connections."""
         self._settings = settings
         self.source = source
         self._trusted_roots = trusted_roots
@@ -82,7 +82,7 @@ class Routes:
         )
 
     def leaving_from(self, source: str, *, share: int) -> Routes:
-        """Routes whose connections leave from an address of this machine; look-ups are shared with these."""
+        """Routes whose connections leave from this local address; DNS look-ups are shared."""
         return Routes(
             self._settings,
             lookup=None,
@@ -94,26 +94,25 @@ class Routes:
         )
 
     def known(self, origin_text: str) -> Route | None:
-        """The route to an origin (`https://host:port`), if it is remembered and has not expired."""
+        """The cached route to an origin (`https://host:port`), if it has not expired."""
         route = self._known.get(origin_text)
         return None if route is None or route.expires <= self._clock() else route
 
     def forget(self, origin_text: str) -> None:
-        """Drop the connections to an origin that took too long to answer.
+        """Close the connections to an origin after a timeout.
 
-        Over HTTP/2 a request that is given up leaves its connection open, and the client goes on reading and answering
-        what the host sends there unasked (pings, settings). Hosts that share its client connect anew."""
+        Over HTTP/2 a cancelled request leaves its connection open, and the client goes on answering the host's frames
+        (pings, settings). Hosts that share the client connect anew."""
         route = self._known.get(origin_text)
         if route is not None and route.batch is not None and route.origin.scheme == "https":
             self._clients.drop(route.batch)
 
-    def relieve(self) -> None:
-        """Drop the idle connections to all hosts: this process has no file descriptors left, and idle connections hold
-        some."""
+    def close_idle(self) -> None:
+        """Close the idle connections to all hosts, after a shortage of file descriptors."""
         self._clients.drop_all()
 
     async def find(self, origin_text: str) -> Route | Fault:
-        """The route to an origin, or why there is none."""
+        """The route to an origin, or the fault."""
         self._clients.drop_idle()
         origin = parse_origin(origin_text)
         if origin is None:
@@ -135,7 +134,7 @@ class Routes:
             return Fault(kind=FaultKind.DNS, message=message)
 
     async def next_address(self, origin_text: str, route: Route) -> Route | None:
-        """The route by the host's next address, after the first could not be connected to; None: there is no more."""
+        """The route by the host's next address, after a failed connection; None: there is no more."""
         if len(route.addresses) < 2:
             self._known.pop(origin_text, None)
             return None
@@ -149,8 +148,7 @@ class Routes:
         clients = self._clients.close()
         for client in clients:
             await client.close()
-        # The client wakes us before its thread has left Python; an interpreter that ends right now would abort in that
-        # thread.
+        # The client's thread is still in Python for a moment: an interpreter that exits now would abort in it.
         await asyncio.sleep(PARTING_SECONDS if clients else 0)
 
     def _forget_batch(self, batch: Batch) -> None:
@@ -160,10 +158,9 @@ class Routes:
                 del self._known[origin_text]
 
     async def vetted(self, origin: Origin) -> tuple[str, ...] | Fault:
-        """The addresses a request may go to.
+        """The allowed addresses of an origin's host, or the fault.
 
-        One allowed address among refused ones is enough: the connection goes to the allowed address itself, so the
-        refused ones do no harm, and hosts with a stray private record stay reachable."""
+        Refused addresses beside an allowed one do no harm: the connection goes to the allowed address itself."""
         found = await self.look_up(origin)
         if isinstance(found, Fault):
             return found
@@ -187,7 +184,7 @@ class Routes:
     async def _remember(self, origin_text: str, origin: Origin, addresses: tuple[str, ...]) -> Route:
         before = self._known.get(origin_text)
         if before is not None and before.addresses[0] in addresses:
-            # Name servers shuffle their answers; keeping the address keeps its open connections in use.
+            # Name servers shuffle their answers: keep the address, to reuse its open connections.
             kept = before.addresses[0]
             addresses = (kept, *(address for address in addresses if address != kept))
         route = await self._route(origin_text, origin, addresses, before)
@@ -198,7 +195,7 @@ class Routes:
 
     async def _route(self, origin_text: str, origin: Origin, addresses: tuple[str, ...], before: Route | None) -> Route:
         address, authority = addresses[0], f"{origin.host}{origin.port}"
-        # A client for HTTPS knows one address of the host; one for plain HTTP is told with each request.
+        # A client for HTTPS has one fixed address per host; for plain HTTP each request has the address.
         is_secure = origin.scheme == "https"
         batch = before.batch if before and (before.addresses[0] == address or not is_secure) else None
         if batch is None or not batch.is_kept:
@@ -214,14 +211,14 @@ class Routes:
 
 
 def lacks_family(host: str, source: str) -> Fault:
-    """The fault of an address of this machine at a host that has none of its kind. Another exit may reach the host:
-    this one rests there, and the page does not pay for it."""
+    """The fault if a host has no address of the local address's family. It counts against this exit on this host, not
+    against the page."""
     message = f"{host} has no {family_of(source)} address, which it needs to be reached from {source}"
     return Fault(kind=FaultKind.CONNECT, message=message, is_certain=True)
 
 
 def parse_origin(text: str) -> Origin | None:
-    """Take `https://user@host:port` apart; None when no request can be sent there."""
+    """Parse `https://user@host:port`; None: no request can be sent there."""
     if _NOT_IN_ORIGIN.search(text):
         return None
     try:
@@ -231,7 +228,7 @@ def parse_origin(text: str) -> Origin | None:
     if url.protocol not in ("http:", "https:") or not url.hostname or url.pathname != "/":
         return None
     host = url.hostname
-    # The client parses the URL again: if it read another host, it would look that host up itself, past the guard.
+    # The client parses the URL again: if it read another host, it would look that up itself, past the guard.
     if Url(f"{url.protocol}//{host}/").host_str != host:
         return None
     userinfo = f"{url.username}:{url.password}@" if url.password else f"{url.username}@" if url.username else ""

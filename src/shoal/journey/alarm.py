@@ -1,4 +1,4 @@
-"""The deadline of a spider's own code: an alarm that interrupts it, even in a tight loop."""
+"""The deadline `handler_seconds`: a timer signal that interrupts a spider's code, even in a tight loop."""
 
 from __future__ import annotations
 
@@ -11,47 +11,42 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-# How long a handler may clean up after its deadline before it is interrupted again.
+# Time to clean up after the deadline, before the handler is interrupted again.
 AGAIN_SECONDS = 1.0
 
 
-class Witness(Protocol):
-    """Is told which page's handler runs, for those who find the process dead or silent."""
+class HandlerObserver(Protocol):
+    """Records which page's handler runs, so that the supervisor can name it after a crash or a hang."""
 
     def begin(self, token: int, handler: str, url: str) -> None:
-        """The code of a handler runs, until `rest`, `wait` or `finish`."""
+        """A handler's code starts to run, until `rest`, `wait` or `finish`."""
 
     def wait(self, token: int, handler: str, url: str) -> int:
-        """The handler waits for something; gives the slot that it has until `finish`."""
+        """An async handler starts to wait; returns its slot, which it keeps until `finish`."""
 
     def resume(self, slot: int) -> None:
-        """The code of a handler with a slot runs again."""
+        """The handler of this slot runs again."""
 
     def rest(self) -> None:
         """No handler's code runs."""
 
     def finish(self, slot: int, token: int) -> None:
-        """A handler with a slot has ended."""
+        """The handler of this slot has ended."""
 
 
-class NoWitness:
-    """Stands where nobody watches."""
+class NoObserver:
+    """Records nothing: the default."""
 
-    def begin(self, token: int, handler: str, url: str) -> None:
-        """Nothing is kept."""
+    def begin(self, token: int, handler: str, url: str) -> None: ...
 
     def wait(self, token: int, handler: str, url: str) -> int:
-        """No slot."""
         return 0
 
-    def resume(self, slot: int) -> None:
-        """Nothing is kept."""
+    def resume(self, slot: int) -> None: ...
 
-    def rest(self) -> None:
-        """Nothing is kept."""
+    def rest(self) -> None: ...
 
-    def finish(self, slot: int, token: int) -> None:
-        """Nothing is kept."""
+    def finish(self, slot: int, token: int) -> None: ...
 
 
 class HandlerTimeout(Exception):  # noqa: N818 -- reads as what happened
@@ -59,15 +54,14 @@ class HandlerTimeout(Exception):  # noqa: N818 -- reads as what happened
 
 
 class HandlerOverrun(BaseException):
-    """The same, for a handler that caught HandlerTimeout and went on: `except Exception` does not catch this one."""
+    """A handler caught HandlerTimeout and went on. Not an Exception, so that `except Exception` does not catch it."""
 
 
 class Alarm:
-    """Raises HandlerTimeout inside a plain function that runs too long, even in a tight loop or a slow regex. To one
-    that goes on all the same it rings again, every second, with HandlerOverrun.
+    """Raises HandlerTimeout inside code that runs too long, then HandlerOverrun every second while it goes on.
 
-    The timer keeps running from page to page and is set again only after it rang: setting and clearing it at every
-    page took 3 % of a worker's time. Signals reach the main thread only: in other threads there is no alarm."""
+    The timer keeps running from page to page and is set again only after it rang: setting and clearing it for every
+    page took 3 % of a worker's time. Signals reach the main thread only: other threads have no alarm."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -87,7 +81,7 @@ class Alarm:
         self._until = None
 
     def stop(self) -> None:
-        """Stop the timer: a signal without a listener would end the process."""
+        """Stop the timer: a signal without a handler would end the process."""
         if self._is_ticking:
             signal.setitimer(signal.ITIMER_REAL, 0)
         self._is_ticking = False
@@ -95,7 +89,7 @@ class Alarm:
     def _wind(self, seconds: float) -> None:
         former = getattr(signal.signal(signal.SIGALRM, self._ring), "__self__", None)
         if isinstance(former, Alarm):
-            # A process has one timer: an alarm that loses it to this one has to set it again for itself.
+            # A process has one timer: the alarm that had it must set it again for itself.
             former._is_ticking = False
         signal.setitimer(signal.ITIMER_REAL, seconds)
         self._is_ticking = True
@@ -116,22 +110,21 @@ class Alarm:
 
 
 class Stepwise:
-    """Awaits a coroutine with the alarm set while its own code runs: no deadline of asyncio interrupts a tight loop.
+    """Awaits a coroutine with the alarm set at each of its steps: asyncio's timeouts cannot interrupt a tight loop.
 
-    A coroutine that catches its cancellation and waits for something else is given a moment to clean up, then it is
-    abandoned: the one who cancelled it does not wait for ever."""
+    A coroutine that catches its cancellation gets AGAIN_SECONDS to clean up and is then abandoned."""
 
     def __init__(
         self,
         work: Coroutine[Any, Any, None],
         *,
         alarm: AbstractContextManager[None],
-        witness: Witness | None = None,
+        observer: HandlerObserver | None = None,
         slot: int = 0,
     ) -> None:
         self._work = work
         self._alarm = alarm
-        self._witness = witness or NoWitness()
+        self._observer = observer or NoObserver()
         self._slot = slot
         self._task: asyncio.Task[Any] | None = None
         self._insisting: asyncio.TimerHandle | None = None
@@ -140,9 +133,9 @@ class Stepwise:
     def __await__(self) -> Generator[Any, Any, None]:
         step: Callable[[Any], Any] = self._work.send
         value: Any = None
-        alarm, witness, slot = self._alarm, self._witness, self._slot
+        alarm, observer, slot = self._alarm, self._observer, self._slot
         while True:
-            witness.resume(slot)
+            observer.resume(slot)
             try:
                 with alarm:
                     waited_for = step(value)
@@ -153,7 +146,7 @@ class Stepwise:
                     return
                 raise
             finally:
-                witness.rest()
+                observer.rest()
             try:
                 value = yield waited_for
                 step = self._work.send
@@ -163,7 +156,7 @@ class Stepwise:
                 value, step = error, self._work.throw
 
     def _cancel_or_abandon(self) -> None:
-        """The first cancellation is passed on. At the second one, the coroutine is abandoned."""
+        """Pass the first cancellation on; at the second one, abandon the coroutine."""
         if self._insisting is None:
             self._task = asyncio.current_task()
             self._insisting = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._insist)
@@ -177,9 +170,9 @@ class Stepwise:
             self._has_insisted = self._task.cancel()
 
     def _abandon(self) -> None:
-        """Drive the coroutine no further. Only the first cancellation counts: who asked for it takes it back."""
+        """Close the coroutine. Our own second cancellation is taken back: the caller counts only the first one."""
         if self._has_insisted and self._task is not None:
             self._task.uncancel()
-        # One that catches this as well raises RuntimeError.
+        # A coroutine that catches GeneratorExit, too, makes `close` raise RuntimeError.
         with contextlib.suppress(BaseException), self._alarm:
             self._work.close()

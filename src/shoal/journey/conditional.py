@@ -1,9 +1,7 @@
-"""Pages that an earlier crawl of the spider archived: asked for only if they have changed since.
+"""Conditional requests (If-None-Match, If-Modified-Since) for pages that were visited before, by the fetch log.
 
-The site's answer that a page has not changed stands for the archived page: its handler runs on that, so that its items
-and its links come as ever. Whatever leaves a doubt ends in a request for the whole page.
-
-What the fetch log says of the last visits of pages, for requests that ask whether a page has changed since.
+If a page that an earlier crawl archived has not changed, its handler runs on the archived page. In any doubt the whole
+page is fetched.
 """
 
 from __future__ import annotations
@@ -29,35 +27,57 @@ from shoal.store.base import FetchRow, all_item_keys
 
 NOT_MODIFIED: Final = "not_modified"
 READ_AT_ONCE: Final = 200
-# The log is asked for a saving only: a page is fetched in full when no answer comes in time.
+# The fetch log only saves work: if it does not answer in time, the page is fetched in full.
 READ_SECONDS: Final = 5.0
 MOST_KEPT: Final = 5_000
+UNCHANGED: Final = 304
+NO_SLOT: Final = "the archived page cannot be used, and its host has no start slot soon for the whole page"
+# A batch of captures is one object, and pages of one batch come soon after each other again.
+OBJECTS_KEPT: Final = 16
+# A 304 whose archived page is unusable costs a second request: after so many in a row, a lane is fetched in full.
+MOST_IN_VAIN: Final = 3
+REMEMBERED: Final = 4096
+# Request headers that all requests of a spider share. Others that a page varies by, such as Cookie, may differ now.
+_SAME_EACH_TIME: Final = (
+    "accept",
+    "dnt",
+    "host",
+    "origin",
+    "referer",
+    "save-data",
+    "sec-",
+    "user-agent",
+    "x-requested",
+)
+# Headers of the 304 that replace those of the archived response.
+_SAID_ANEW: Final[tuple[str, ...]] = ("cache-control", "date", "etag", "expires", "last-modified", "vary")
 _CONDITIONS: Final = frozenset({"if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "range"})
 
 ReadLog = Callable[[str, Sequence[int]], Awaitable[list[FetchRow]]]
-Answered = asyncio.Future[FetchRow | None]
+ArchiveRead = bytes | list[Capture] | StorageError
+Reach = Callable[[Callable[[], Awaitable[ArchiveRead]]], Awaitable[ArchiveRead]]
 
 
 class LastVisits:
-    """Reads the last log lines of pages, those of many pages together. `is_usable`: whether a line says enough."""
+    """Reads the last fetch-log rows of pages, in batches. `is_usable`: whether a row allows a conditional request."""
 
     def __init__(self, read: ReadLog, *, is_usable: Callable[[FetchRow], bool] | None = None) -> None:
         self._read = read
         self._is_usable = is_usable or _is_usable
-        self._asked: dict[tuple[str, int], Answered] = {}
+        self._asked: dict[tuple[str, int], asyncio.Future[FetchRow | None]] = {}
         self._unread: list[tuple[str, int]] = []
         self._reader: asyncio.Task[None] | None = None
 
     async def ask(self, lease: Lease) -> None:
-        """Read the line of the page ahead of its visit."""
+        """Read the row of the page ahead of its visit."""
         await asyncio.shield(self._answer(lease))
 
-    def _answer(self, lease: Lease) -> Answered:
-        """The line of the page, when it is there: asked twice, it is read once."""
+    def _answer(self, lease: Lease) -> asyncio.Future[FetchRow | None]:
+        """The row of the page when it is read: asked for twice, it is read once."""
         name = (lease.crawl, lease.task.key)
         answer = self._asked.get(name)
         if answer is None:
-            while len(self._asked) >= MOST_KEPT:  # of leases that were lost before their pages were fetched
+            while len(self._asked) >= MOST_KEPT:  # those of lost leases
                 self._asked.pop(next(iter(self._asked)))
             answer = self._asked[name] = asyncio.get_running_loop().create_future()
             self._unread.append(name)
@@ -66,16 +86,16 @@ class LastVisits:
         return answer
 
     async def of(self, lease: Lease) -> FetchRow | None:
-        """The line of the last visit, if an answer that the page has not changed says all about it; else None."""
+        """The row of the last visit, if it allows a conditional request; else None."""
         try:
-            # A visit that is given up must not take the answer away from the next one of the same page.
+            # A cancelled visit must not cancel the read for the next visit of the same page.
             row = await asyncio.shield(self._answer(lease))
         finally:
             self._asked.pop((lease.crawl, lease.task.key), None)
         return row if row is not None and self._is_usable(row) else None
 
     async def _read_all(self) -> None:
-        """Read until nothing is asked for. What is asked meanwhile is read together, in the next call."""
+        """Read until no row is asked for. Rows asked for meanwhile are read in the next batch."""
         await asyncio.sleep(0)
         while self._unread:
             crawl = self._unread[0][0]
@@ -97,7 +117,7 @@ class LastVisits:
 
 
 def conditions(task: Task, last: FetchRow) -> dict[str, str] | None:
-    """The headers of a request for the page, if it has changed since its last visit; None: the task has its own."""
+    """The headers of a conditional request for the page; None: the task has conditions of its own."""
     headers = task.headers or {}
     if not _CONDITIONS.isdisjoint(name.lower() for name in headers):
         return None
@@ -106,15 +126,15 @@ def conditions(task: Task, last: FetchRow) -> dict[str, str] | None:
 
 
 def request_for(lease: Lease, headers: dict[str, str] | None = None) -> Fetch:
-    """The request of a lease's page, with these headers in place of the task's own, if there are any."""
+    """The request of a lease's page. headers: instead of the task's own."""
     task = lease.task
     request = Fetch(url=task.url, method=task.method, headers=headers or task.headers, body=task.body, exit=lease.exit)
     return request if task.render is None else msgspec.structs.replace(request, render=task.render)
 
 
 def asks_log(task: Task) -> bool:
-    """Whether the last visit of the page may spare its body: a plain page that was visited before. Not one that a
-    browser renders: its first document may be the same while what its scripts fetch is not."""
+    """Whether to read the row of the last visit: the page is plain and was visited before. Not a rendered page: its
+    document may be the same while its scripts fetch other data."""
     return task.visit is not None and task.visit.visits > 0 and is_plain(task)
 
 
@@ -124,7 +144,7 @@ def is_plain(task: Task) -> bool:
 
 
 def carried_over(row: FetchRow, last: FetchRow, response: Response) -> FetchRow:
-    """The log line of a page that has not changed: what it knows of the page's content is that of the last visit."""
+    """The row of an unchanged page, with the content of the last visit's row."""
     return msgspec.structs.replace(
         row,
         content_hash=last.content_hash,
@@ -140,46 +160,23 @@ def _is_usable(row: FetchRow) -> bool:
     return has_validator and row.outcome in HANDLED and all_item_keys(row) is not None
 
 
-UNCHANGED: Final = 304
-NO_SLOT: Final = "the archived page cannot be used, and its host has no start slot soon for the whole page"
-# A batch of captures is one object, and pages of one batch come soon after each other again.
-OBJECTS_KEPT: Final = 16
-# A page that must be fetched in full after all costs two requests: so many in a row, and its lane is asked no more.
-MOST_IN_VAIN: Final = 3
-REMEMBERED: Final = 4096
-# Headers of a request that are the same for every request of a spider. What a page varies by besides them, such as
-# Cookie, may be another one this time.
-_SAME_EACH_TIME: Final = (
-    "accept",
-    "dnt",
-    "host",
-    "origin",
-    "referer",
-    "save-data",
-    "sec-",
-    "user-agent",
-    "x-requested",
-)
-# What a 304 says anew of the page; the other headers are those of the archived answer.
-_SAID_ANEW: Final[tuple[str, ...]] = ("cache-control", "date", "etag", "expires", "last-modified", "vary")
+class PageAnswer(NamedTuple):
+    """The answer to the request of a page.
 
-Found = bytes | list[Capture] | StorageError
-Reach = Callable[[Callable[[], Awaitable[Found]]], Awaitable[Found]]
-
-
-class Asked(NamedTuple):
-    """The answer to the request of a page. `last`: its last visit, if it was asked whether the page has changed since.
-    `is_archived`: the answer is the archived page, which has not changed."""
+    - `last`: the row of its last visit, if the request was conditional
+    - `is_archived`: the answer is the archived page, which has not changed
+    """
 
     answer: Response | Fault | Refused
     last: FetchRow | None = None
     is_archived: bool = False
 
 
-class FormerPages:
-    """Finds what earlier crawls know of a page, and gives the archived page where the site says that it still holds.
+class ArchivedPages:
+    """Fetches pages that earlier crawls archived, by conditional requests.
 
-    `crawls`: those crawls, newest first. `sends_cookies`: whether requests may carry cookies that sites have set."""
+    crawls: the earlier crawls, newest first. sends_cookies: requests may carry cookies that sites have set.
+    """
 
     def __init__(
         self,
@@ -204,7 +201,7 @@ class FormerPages:
         self._in_full: OrderedDict[int, None] = OrderedDict()
 
     def concern(self, lease: Lease) -> bool:
-        """Whether a page may be asked for in this way: the first visit of a plain page, by nobody in particular."""
+        """Whether the page may be fetched conditionally: the first visit of a plain page, without an account."""
         task = lease.task
         is_first = task.visit is None or not task.visit.visits
         return (
@@ -217,36 +214,35 @@ class FormerPages:
         )
 
     async def ask(self, lease: Lease) -> None:
-        """Read the line of the page ahead of its request."""
+        """Read the row of the page ahead of its request."""
         await self._lines.ask(lease)
 
-    async def fetch(self, lease: Lease, passage: Passage, *, lane_rules: LaneRules) -> Asked:
-        """Ask for the page if it has changed since; where that comes to nothing, for the whole page, in a start slot of
-        its own."""
+    async def fetch(self, lease: Lease, passage: Passage, *, lane_rules: LaneRules) -> PageAnswer:
+        """Send a conditional request; if the archived page is unusable, fetch the whole page in a further start
+        slot."""
         line = await self._line_of(lease)
         headers = None if line is None else conditions(lease.task, line)
         answer = await passage.fetch(request_for(lease, headers))
         if line is None or not isinstance(answer, Response) or answer.status != UNCHANGED:
-            return Asked(answer)
+            return PageAnswer(answer)
         page = await self._page(lease.task, line, answer)
         if page is not None:
             self._in_vain.pop(lease.task.lane, None)
-            return Asked(page, is_archived=True)
+            return PageAnswer(page, is_archived=True)
         self._note_in_vain(lease.task)
         if not await lane_rules.wait_for_slot(lease, lease.task.url):
-            return Asked(Fault(kind=FaultKind.LOCAL, message=NO_SLOT, elapsed=answer.elapsed))
-        return Asked(await passage.fetch(request_for(lease)))
+            return PageAnswer(Fault(kind=FaultKind.LOCAL, message=NO_SLOT, elapsed=answer.elapsed))
+        return PageAnswer(await passage.fetch(request_for(lease)))
 
     async def _line_of(self, lease: Lease) -> FetchRow | None:
-        """The newest line of the page in an earlier crawl, if it names the archived page that this request would give
-        again."""
+        """The newest row of the page in an earlier crawl, if it was fetched by the same URL and pool."""
         row = await self._lines.of(lease)
         if row is None or row.url != lease.task.url or _pool_of(row.exit) != _pool_of(lease.exit):
             return None
         return row
 
     async def _page(self, task: Task, line: FetchRow, answer: Response) -> Response | None:
-        """The archived page for the site's answer that it has not changed since; None: it must be fetched in full."""
+        """The archived page after a 304; None: it is unusable."""
         capture = await self._capture_of(task, line)
         if capture is None or not _has_validators(capture, line) or not self._believes(line, capture, answer):
             return None
@@ -264,25 +260,24 @@ class FormerPages:
         )
 
     def _is_anonymous(self, name: str) -> bool:
-        """Whether everybody would get the same page: not through an account. Services behind gateways answer in their
-        own way."""
+        """Whether the exit is no account and no gateway: these may get another page than the earlier crawl."""
         if name == DIRECT:
             return True
         config = self._exits.get(name)
         return config is not None and config.kind in ("proxy", "address")
 
     def _believes(self, line: FetchRow, capture: Capture, answer: Response) -> bool:
-        """Whether the answer says that this very page has not changed."""
+        """Whether the 304 means this very page: the same ETag, and no `Vary` by a header that may differ."""
         said = answer.headers.get("etag", "")
         if said and line.etag and _opaque(said) != _opaque(line.etag):
             return False
         if line.etag and not line.etag.startswith("W/"):
-            return True  # a strong one names one content, whatever the page varies by
+            return True  # a strong ETag names one content, whatever the page varies by
         varies = {**capture.headers, **answer.headers}.get("vary", "").lower()
         return all(name.strip().startswith(self._varying) for name in varies.split(",") if name.strip())
 
     def _note_in_vain(self, task: Task) -> None:
-        """The page is fetched in full, also at its next attempt; after several in a row so are all of its lane."""
+        """Fetch the page in full from now on, and after MOST_IN_VAIN in a row all pages of its lane."""
         self._in_full[task.key] = None
         self._in_vain[task.lane] = self._in_vain.pop(task.lane, 0) + 1
         if len(self._in_full) > REMEMBERED:
@@ -291,7 +286,7 @@ class FormerPages:
             self._in_vain.popitem(last=False)
 
     async def _capture_of(self, task: Task, line: FetchRow) -> Capture | None:
-        # One at a time: the pages of one batch would all read it.
+        # One at a time: otherwise all pages of a batch would read it.
         async with self._reading:
             captures = self._captures.get(line.archived)
             if captures is None:
@@ -305,10 +300,10 @@ class FormerPages:
         matching = (one for one in captures if (one.key, one.url, one.content_hash) == names)
         return next((one for one in matching if 200 <= one.status < 300), None)
 
-    async def _found(self, read: Callable[[], Awaitable[Found]]) -> Found:
-        """What is in the archive, or the error of what is missing or damaged. An archive that is away is waited for."""
+    async def _found(self, read: Callable[[], Awaitable[ArchiveRead]]) -> ArchiveRead:
+        """Read from the archive, waiting until it can be reached; returns the error of a missing or damaged object."""
 
-        async def step() -> Found:
+        async def step() -> ArchiveRead:
             try:
                 return await read()
             except StorageError as error:
@@ -317,7 +312,7 @@ class FormerPages:
         return await self._reach(step)
 
     async def _read_lines(self, _: str, keys: Sequence[int]) -> list[FetchRow]:
-        """The newest usable line of each page in the earlier crawls."""
+        """The newest usable row of each page in the earlier crawls."""
         found: dict[int, FetchRow] = {}
         for crawl in self._crawls:
             wanted = [key for key in keys if key not in found]
@@ -327,7 +322,7 @@ class FormerPages:
 
 
 def as_archived(finished: Finished) -> Finished:
-    """The end of a page that was handled as it is archived: its log line says what the site has sent."""
+    """The end of a page whose handler ran on the archived page: its row has the 304 and no bytes."""
     row = finished.fetch
     return (
         finished
@@ -337,15 +332,14 @@ def as_archived(finished: Finished) -> Finished:
 
 
 def _is_archived(row: FetchRow) -> bool:
-    """Whether the line is of a plain page that was handled and archived, with what tells the site its state then."""
+    """Whether the row is of a plain page that was handled and archived, with an ETag or Last-Modified."""
     is_archived = bool(row.archived and row.content_hash)
     is_handled = not row.request and row.outcome in HANDLED
     return is_archived and is_handled and bool(row.etag or row.last_modified)
 
 
 def _has_validators(capture: Capture, line: FetchRow) -> bool:
-    """Whether the archived page is the one whose validators were sent. After a visit that archived nothing, a line may
-    name an older capture."""
+    """Whether the capture has the validators that were sent: a row may name an older capture than its own visit's."""
     is_tagged = not line.etag or _opaque(capture.headers.get("etag", "")) == _opaque(line.etag)
     return is_tagged and line.last_modified in ("", capture.headers.get("last-modified", ""))
 
@@ -355,5 +349,5 @@ def _opaque(etag: str) -> str:
 
 
 def _pool_of(name: str) -> str:
-    """The pool of an exit. Its proxies stand for each other; those of another pool may be in another country."""
+    """The pool of an exit. Pages of another pool may differ: it may be in another country."""
     return name.partition("/")[0]

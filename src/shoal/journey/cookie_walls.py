@@ -1,12 +1,9 @@
-"""Pages behind a cookie: a site that sets one and leads back, or refuses who has none, is asked again at once.
+"""Redirects: as the next task; or, where a site only wants to set a cookie, followed at once within the lease.
 
-Every hop of a redirect is a task, known once by its key (decision 1). So a page that leads back to itself, directly
-or through a page that sets a cookie, would never be seen. Here the worker that has the cookie follows such redirects
-in one lease. Each request takes a start slot, and obeys scope and robots.txt like any task. A free retry would not
-do: it may go to another worker, which does not have the cookie. A key made of URL and cookies would make a page with
-a rolling session id new for ever.
-
-A redirect as the next task: as browsers follow it, under the rules for every link.
+Every hop of a redirect is a task, known once by its key. So a page that redirects back to itself, directly or through a
+page that sets a cookie, would never be fetched. The worker that has the cookie follows these redirects in one lease.
+Each request takes a start slot and obeys scope and robots.txt. A free retry may go to a worker without the cookie; a
+key made of URL and cookies would make pages with a rolling session id new for ever.
 """
 
 from __future__ import annotations
@@ -31,6 +28,18 @@ from shoal.text.secrets import without_secrets
 from shoal.urls.canonical import MOST_SPELLINGS, named_key, origin_of, spelling_names, spelling_turn
 
 GET_AFTER: Final = frozenset({301, 302, 303})
+TURNED_AWAY: Final = frozenset({401, 403})
+WALL_STATUSES: Final = REDIRECTS | TURNED_AWAY
+# Some sites set a new cookie with every answer: after so many walks in a row without a page, no more are tried.
+MAX_FRUITLESS: Final = 3
+# A form that is sent twice may order twice.
+ASKED_AGAIN: Final = frozenset({"GET", "HEAD"})
+WALLS_REMEMBERED: Final = 4096
+
+# How a walk begins: the same page again; a redirect back to the page or its predecessor; a redirect to another page; a
+# redirect to a gate: a page that other pages redirect to as well.
+Beginning = Literal["again", "back", "elsewhere", "gate"]
+Wall = tuple[str, str, Beginning]  # an exit, a site, and how walks begin there
 
 
 class Hop(NamedTuple):
@@ -41,12 +50,11 @@ class Hop(NamedTuple):
 
 
 def hop_of(task: Task, response: Response, *, intake: Intake, into: Found) -> Hop:
-    """The task that a redirect of this task leads to; a target that is kept out is counted."""
+    """The task that a redirect leads to; a rejected target is counted in `into`."""
     location = location_of(response.headers)
     # A start URL may lead anywhere: people type example.com and mean the site it redirects to.
     link = intake.rules.resolve(location, response.url)
-    # An unusable link has its URL cut short and without its password. So the full location is given to the intake,
-    # which refuses it under the right name.
+    # The URL of an unusable link is cut and has no password: the intake gets the full location, to name the reason.
     is_usable = link.lane and link.rejected != "credentials"
     request = _next_request(task, response, link.url if is_usable else location)
     found = intake.task_of(request, into, parent=task, base=response.url, scoped=task.depth > 0)
@@ -58,9 +66,9 @@ def hop_of(task: Task, response: Response, *, intake: Intake, into: Found) -> Ho
 
 
 def beside(task: Task, hop: Task) -> Task | None:
-    """The hop as a task that is known by itself; None if a redirect of the task to it is a circle.
+    """The hop as a task with a key of its own; None: the redirect is a circle.
 
-    A redirect to another spelling of its page, such as /a/ for /a, needs a name: the page's key is that of the task."""
+    A redirect to another spelling of the page, such as /a/ for /a, needs a named key: its own key is the task's."""
     turn = spelling_turn(task.key, key=hop.key, url=task.url)
     if turn is None:
         return hop
@@ -70,10 +78,10 @@ def beside(task: Task, hop: Task) -> Task | None:
 
 
 def _next_request(task: Task, response: Response, target: str) -> Request:
-    """The request of the next hop: as browsers do it, and without secrets for another origin."""
+    """The request of the next hop, as browsers make it; without secret headers for another origin."""
     becomes_get = response.status in GET_AFTER and task.method not in ("GET", "HEAD")
     headers = task.headers
-    # Compared after resolving: //other.example/ and /\\other.example/ look local and are not.
+    # Compared after resolving: //other.example/ and /\\other.example/ are another origin.
     if headers and not target.startswith(origin_of(response.url) + "/"):
         headers = without_secrets(headers)
     if headers and becomes_get:
@@ -94,22 +102,8 @@ def _next_request(task: Task, response: Response, target: str) -> Request:
     )
 
 
-TURNED_AWAY: Final = frozenset({401, 403})
-WALL_STATUSES: Final = REDIRECTS | TURNED_AWAY
-# Some sites set a new cookie with every answer: after so many walks in a row that led to no page, no more are tried.
-MAX_FRUITLESS: Final = 3
-# A form that is sent twice may order twice.
-ASKED_AGAIN: Final = frozenset({"GET", "HEAD"})
-WALLS_REMEMBERED: Final = 4096
-
-# How a walk begins: the same page again, a redirect back to its page or to the one before, a redirect to another page;
-# a redirect to a gate, which is a page that other pages redirect to as well.
-Beginning = Literal["again", "back", "elsewhere", "gate"]
-Wall = tuple[str, str, Beginning]  # an exit, a site, and how walks begin there
-
-
 class CookieWalls:
-    """Gets pages from behind the cookie walls of the sites that a worker visits."""
+    """Follows the redirects of sites that set a cookie first, in one lease."""
 
     def __init__(self, *, intake: Intake, lane_rules: LaneRules, settings: Settings, needs_rules: bool) -> None:
         self._intake = intake
@@ -121,12 +115,12 @@ class CookieWalls:
         self._trials: OrderedDict[Wall, _Trials] = OrderedDict()
 
     async def behind(self, lease: Lease, passage: Passage, answer: Response) -> Response | Fault:
-        """The page behind the wall that this answer is; the answer itself if it is no wall, or no page comes of it."""
+        """The page behind the cookie wall; the answer itself if it is no wall, or the walk finds no page."""
         visit, task = passage.last_visit, lease.task
         if visit is None or task.method not in ASKED_AGAIN or names_cookies(task.headers):
             return answer
         if answer.status in self._handled:
-            return answer  # the spider sees to it
+            return answer  # a handler gets it
         has_cookies = visit.has_new or visit.sent != "" or passage.cookies_for(task.url) != ""
         if not has_cookies and not self._leads_to_gate(lease, answer):
             return answer  # most sites: no cookie is involved
@@ -149,7 +143,7 @@ class CookieWalls:
         return found
 
     async def _go(self, walk: _Walk, following: Task | None, first: Response) -> Response | Fault:
-        """Go from answer to answer until the page is there or the walk ends; gives the last answer of the page."""
+        """Send requests until the page is there or the walk ends; returns the page's last answer."""
         found: Response | Fault = first
         for _ in range(self._most_hops):
             if following is None or not await self._lane_rules.wait_for_slot(walk.lease, following.url):
@@ -167,7 +161,7 @@ class CookieWalls:
         return found
 
     async def _following(self, walk: _Walk, task: Task, answer: Response) -> Task | None:
-        """What to ask for after this answer to this task; None: nothing, the walk ends here."""
+        """The next request of the walk after this answer; None: the walk ends."""
         if answer.status in TURNED_AWAY:
             is_first = not walk.was_turned_away and task.key == walk.lease.task.key
             walk.was_turned_away = True
@@ -181,8 +175,8 @@ class CookieWalls:
         return hop if await self._is_allowed(walk.lease.crawl, hop) else None
 
     def _leads_to_gate(self, lease: Lease, answer: Response) -> bool:
-        """Whether another page of the site has redirected to the same place: its task is known, and would be dropped
-        though it may be where every page gets the cookie that it needs."""
+        """Whether another page redirected to the same URL: as a known task it would be dropped, though it may be where
+        every page gets its cookie."""
         if "location" not in answer.headers or answer.status in TURNED_AWAY:
             return False
         hop = hop_of(lease.task, answer, intake=self._intake, into=Found()).task
@@ -206,8 +200,8 @@ class CookieWalls:
 
 
 class _Trials:
-    """How the walks of one kind go on one site. Until one leads to a page, they are made one at a time: else all pages
-    under way would try in vain before any of them shows it."""
+    """The results of walks of one kind on one site. Until one finds a page they run one at a time: else all pages in
+    flight would try in vain."""
 
     __slots__ = ("fruitless", "has_led_to_a_page", "one_at_a_time")
 
@@ -217,13 +211,13 @@ class _Trials:
         self.one_at_a_time = asyncio.Lock()
 
     def note(self, *, has_page: bool) -> None:
-        """Take the end of a walk."""
+        """Count the end of a walk."""
         self.fruitless = 0 if has_page else self.fruitless + 1
         self.has_led_to_a_page = has_page
 
 
 class _Walk:
-    """The further requests of one lease. `home`: the keys of its page, and of the page whose redirect led to it."""
+    """The further requests of one lease. `home`: the keys of its page and of the page that redirected to it."""
 
     def __init__(self, lease: Lease, passage: Passage, visit: SiteVisit, *, is_at_gate: bool) -> None:
         self.lease = lease
@@ -231,13 +225,12 @@ class _Walk:
         self.passage = passage
         self.was_turned_away = False
         self.home = {lease.task.key, lease.task.parent} if lease.task.hops else {lease.task.key}
-        # They may also differ because another page got cookies while this one was under way.
+        # Or another page got cookies while this one was in flight.
         self.has_new_cookies = visit.has_new or passage.cookies_for(lease.task.url) != visit.sent
         self._steps = 0
         self._tried = {(lease.task.key, visit.sent)}
 
     def beginning(self, following: Task, answer: Response) -> Beginning:
-        """How the walk begins."""
         if answer.status in TURNED_AWAY:
             return "again"
         if self.is_at_gate:
@@ -245,12 +238,12 @@ class _Walk:
         return "back" if following.key in self.home else "elsewhere"
 
     def is_untried(self, task: Task) -> bool:
-        """Whether the task was not asked for yet with the cookies it would have now: else the walk is a circle."""
+        """Whether the task was not requested yet with its present cookies: else the walk is a circle."""
         return (task.key, self.passage.cookies_for(task.url)) not in self._tried
 
     def was_sent_on(self, task: Task, answer: Response | Fault) -> bool:
-        """Whether the walk ends elsewhere after more than one redirect, with cookies that the page itself has not seen.
-        A site that keeps the way back in a cookie mixes up pages that are asked for at once."""
+        """Whether the walk ended elsewhere, with cookies that the page itself was not requested with: request it again.
+        Sites that keep the return URL in a cookie confuse concurrent pages."""
         if isinstance(answer, Fault) or task.key in self.home:
             return False
         is_on = self._steps > 1 or answer.status in REDIRECTS or self._began_at_gate

@@ -1,4 +1,4 @@
-"""What pages cost in CPU time: parsing them, and the spider's own code. A few pages are measured and stand for all."""
+"""CPU time of pages by part (parsing, the spider's handlers, shoal's intake), estimated from a sample of the pages."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from shoal.spider.follow import Iteration
 from shoal.spider.page import Page
 from shoal.spider.spider import Request
 
-# All of the first pages are measured, then one of so many on average: to read the clock costs a page up to a percent.
+# The first pages are all measured, then one in so many: reading the clock takes up to 1 % of a page's time.
 FIRST_PAGES = 16
 PAGES_PER_SAMPLE = 16
 
 PARSE: Final = 0
 HANDLER: Final = 1
-TAKING_IN: Final = 2  # shoal's own work on what handlers yield
+TAKING_IN: Final = 2  # shoal's own work on the output of handlers
 
 
 class CpuShares:
@@ -33,7 +33,7 @@ class CpuShares:
         self.seconds = [0.0, 0.0, 0.0]
         self._first = FIRST_PAGES
         self._gap = self._left = 1
-        # At random: pages of one kind may come at regular intervals. The same at each run: its cost can be compared.
+        # Random, as pages of one kind may come at regular intervals; seeded, so that runs can be compared.
         self._rng = random.Random(0)  # noqa: S311 -- samples, not secrets
 
     @property
@@ -45,7 +45,7 @@ class CpuShares:
         return self.seconds[HANDLER]
 
     def next(self) -> PageWatch | None:
-        """The watch for the next page; None: it is not measured."""
+        """The stopwatch for the next page; None: do not measure it."""
         self._left -= 1
         if self._left:
             return None
@@ -56,7 +56,7 @@ class CpuShares:
 
 
 class PageWatch:
-    """Measures one page, which stands for as many as were not measured since the last one."""
+    """The stopwatch of one page. `weight`: how many pages it stands for."""
 
     __slots__ = ("_part", "_shares", "_since", "_weight")
 
@@ -67,7 +67,7 @@ class PageWatch:
         self._since = 0.0
 
     def switch(self, part: int | None) -> int | None:
-        """From now on the time is that of this part; None: of none. Gives the former one."""
+        """Count the time from now on for this part (None: for none); returns the former part."""
         now, former = self._shares.clock(), self._part
         if former is not None:
             self._shares.seconds[former] += (now - self._since) * self._weight
@@ -75,7 +75,7 @@ class PageWatch:
         return former
 
     def beside(self, alarm: AbstractContextManager[None]) -> AbstractContextManager[None]:
-        """The alarm, under which the spider's own code runs and nothing else: measured."""
+        """The alarm, and the time under it counted as the handler's."""
         return _Measured(alarm, self)
 
 
@@ -94,7 +94,7 @@ class _Measured:
 
 
 class WatchedPage(Page):
-    """A page that is measured."""
+    """A page whose parsing time is measured."""
 
     __slots__ = ("watch",)
 
@@ -113,8 +113,8 @@ class WatchedPage(Page):
 
 
 class WatchedHarvest(Harvest):
-    """Collects the items and tasks of a page that is measured. To keep a request back is part of the handler's time:
-    it takes less than to read the clock."""
+    """Collects the output of a measured page. Plain requests count as the handler's time: keeping one takes less than
+    reading the clock."""
 
     __slots__ = ("_watch",)
 

@@ -1,4 +1,4 @@
-"""Runs a spider's handlers: plain or async, generator or list, each within its deadline."""
+"""Runs a spider's handlers (plain or async, generator or list) and its login, each within its deadline."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from typing import Any, TypeGuard
 
 from shoal.errors import UsageError
 from shoal.exits.accounts import LoginRefused
-from shoal.journey.alarm import Alarm, HandlerOverrun, HandlerTimeout, NoWitness, Stepwise, Witness
+from shoal.journey.alarm import Alarm, HandlerObserver, HandlerOverrun, HandlerTimeout, NoObserver, Stepwise
 from shoal.journey.cpu_shares import WatchedHarvest, WatchedPage
 from shoal.journey.harvest import Harvest
-from shoal.journey.intake import Intake
+from shoal.journey.intake import HandlerNames, Intake
 from shoal.journey.item_fields import is_item
 from shoal.journey.notes import PageNotes
-from shoal.journey.plain_requests import HandlerNames
 from shoal.journey.sitemaps import PAGES, SITEMAP, take_page_range, take_sitemap
 from shoal.spider.follow import Follow, FollowRequests
 from shoal.spider.page import Page
@@ -32,18 +31,17 @@ LOGIN_SECONDS = 300.0  # long, because the requests of a login wait for their st
 
 
 class HandlerGaveUp(Exception):  # noqa: N818 -- reads as what happened
-    """A handler ended with an exception that would end the worker, too: sys.exit(), a KeyboardInterrupt that its code
-    raises, a panic in a library written in Rust."""
+    """A handler raised what would end the worker, too: SystemExit, a KeyboardInterrupt, a panic of a Rust library."""
 
 
 class Handlers:
     """The handlers of one spider, found by the names that tasks carry."""
 
     def __init__(
-        self, spider: Spider, *, intake: Intake, item_key: str, seconds: float, witness: Witness | None = None
+        self, spider: Spider, *, intake: Intake, item_key: str, seconds: float, observer: HandlerObserver | None = None
     ) -> None:
         self._spider = spider
-        self._witness = witness or NoWitness()
+        self._observer = observer or NoObserver()
         self._intake = intake
         self._item_key = item_key
         self._seconds = seconds
@@ -53,8 +51,7 @@ class Handlers:
         self._files = _files_of(type(spider))
 
     async def run(self, page: Page, *, token: int = 0) -> Harvest:
-        """Everything the page's handler gives. Raises what the handler raises. The witness hears of the page as the
-        one with this token."""
+        """Run the page's handler and collect its output. Raises what the handler raises. token: that of the lease."""
         intake, item_key = self._intake, self._item_key
         if isinstance(page, WatchedPage):
             harvest: Harvest = WatchedHarvest(page, intake=intake, item_key=item_key, names=self._names)
@@ -77,11 +74,11 @@ class Handlers:
         return harvest
 
     def code_line_of(self, error: BaseException) -> str:
-        """The innermost line of the spider's own code in an error's traceback, as books.py:14; empty: there is none."""
+        """The innermost line of the spider's own code in an error's traceback, as books.py:14; empty: none."""
         return code_line_of(error, files=self._files)
 
     async def log_in(self, session: Session) -> None:
-        """Let the spider log an account in. Raises what `login` raises, and LoginRefused when it returns False."""
+        """Run the spider's `login`. Raises what it raises, and LoginRefused if it returns False."""
         deadline = asyncio.timeout(LOGIN_SECONDS)
         answers: list[Any] = []
         try:
@@ -99,7 +96,7 @@ class Handlers:
             raise LoginRefused("the spider's login returned False")
 
     def close(self) -> None:
-        """Stop the timer: no handler has a deadline from here on."""
+        """Stop the timer of the deadlines."""
         self._alarm.stop()
 
     def _handler(self, name: str) -> Callable[[Page], Any]:
@@ -107,9 +104,9 @@ class Handlers:
         return getattr(self._spider, name)  # type: ignore[no-any-return]  # checked to be callable
 
     async def _call(self, name: str, page: Page, token: int, harvest: Harvest) -> None:
-        handler, witness = self._handler(name), self._witness
+        handler, observer = self._handler(name), self._observer
         alarm = page.watch.beside(self._alarm) if isinstance(page, WatchedPage) else self._alarm
-        witness.begin(token, name, page.task.url)
+        observer.begin(token, name, page.task.url)
         try:
             with alarm:
                 output = handler(page)
@@ -119,30 +116,29 @@ class Handlers:
                 if not inspect.isawaitable(output) and not hasattr(output, "__aiter__"):
                     _collect(output, harvest)
                     return
-            slot = witness.wait(token, name, page.task.url)
+            slot = observer.wait(token, name, page.task.url)
             try:
                 await self._finish(output, harvest, slot=slot, alarm=alarm)
             finally:
-                witness.finish(slot, token)
+                observer.finish(slot, token)
         except StopCrawl as asked:
             harvest.take_in()
             harvest.stop = str(asked)
         except Exception:
             raise
         except BaseException as error:
-            # Scripts end by sys.exit(); a handler that does so must not end the worker.
             if (ended := _ended_by(error, "handler")) is None:
                 raise
             raise ended from error
         finally:
-            witness.rest()
+            observer.rest()
 
     async def _finish(self, output: Any, harvest: Harvest, *, slot: int, alarm: AbstractContextManager[None]) -> None:
-        """The rest of an async handler, within its deadline as a whole and at each of its steps."""
+        """Await an async handler: the deadline holds for the whole and for each step."""
         deadline = asyncio.timeout(self._seconds or None)
         try:
             async with deadline:
-                await Stepwise(_drain(output, harvest), alarm=alarm, witness=self._witness, slot=slot)
+                await Stepwise(_drain(output, harvest), alarm=alarm, observer=self._observer, slot=slot)
         except TimeoutError as error:
             if not deadline.expired():
                 raise
@@ -150,8 +146,7 @@ class Handlers:
 
 
 def _ended_by(error: BaseException, what: str) -> Exception | None:
-    """What a spider's code ended with, as an exception that ends its page and nothing else; None: the worker has
-    cancelled the page."""
+    """A BaseException of a spider's code as an Exception, which ends only the page; None: the worker cancelled it."""
     if isinstance(error, HandlerOverrun):
         return HandlerTimeout(str(error))
     if not isinstance(error, asyncio.CancelledError):
@@ -163,7 +158,7 @@ def _ended_by(error: BaseException, what: str) -> Exception | None:
 
 
 def _files_of(spider: type[Spider]) -> frozenset[str]:
-    """The files in which the spider and the classes it derives from are written."""
+    """The source files of the spider's class and its base classes."""
     names = [kind.__module__ for kind in spider.__mro__ if kind not in (Spider, object)]
     own = [name for name in names if name.partition(".")[0] not in sys.stdlib_module_names]
     files = (getattr(sys.modules.get(name), "__file__", None) for name in own)
@@ -190,14 +185,13 @@ async def _drain(output: Any, harvest: Harvest) -> None:
 
 
 def _is_generator(output: Any) -> TypeGuard[GeneratorType[Any, Any, Any]]:
-    """Whether this is what a handler that yields gives, and no coroutine of the old kind."""
+    """Whether this is a generator, and not a coroutine made by `types.coroutine`."""
     return type(output) is GeneratorType and not output.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE
 
 
 def _collect(output: Any, harvest: Harvest) -> None:
     if output is None and harvest.has_unused_follow:
-        # Nobody can yield it any more.
-        raise UsageError("the handler calls page.follow and gives nothing back: write `yield page.follow(…)`")
+        raise UsageError("the handler calls page.follow and returns nothing: write `yield page.follow(…)`")
     if isinstance(output, Request | Follow) or is_item(output) or not hasattr(output, "__iter__"):
         harvest.add(output)
     elif isinstance(output, GeneratorType):
@@ -211,7 +205,7 @@ def _collect(output: Any, harvest: Harvest) -> None:
 def _collect_from(generator: GeneratorType[Any, Any, Any], harvest: Harvest) -> None:
     for part in generator:
         try:
-            if generator.gi_yieldfrom is None or not _is_whole(generator, part, harvest):
+            if generator.gi_yieldfrom is None or not _took_whole_follow(generator, part, harvest):
                 harvest.add(part)
         except (UsageError, TypeError) as error:
             # Raised at the handler's yield, so that the traceback shows the line that yields it.
@@ -221,11 +215,11 @@ def _collect_from(generator: GeneratorType[Any, Any, Any], harvest: Harvest) -> 
     harvest.take_in()
 
 
-def _is_whole(generator: GeneratorType[Any, Any, Any], part: Any, harvest: Harvest) -> bool:
-    """Whether the handler is in a `yield from page.follow(…)` at its first request, and all links were taken in.
+def _took_whole_follow(generator: GeneratorType[Any, Any, Any], part: Any, harvest: Harvest) -> bool:
+    """Take in all links of a `yield from page.follow(…)` at its first request; False: request by request instead.
 
-    Then the iteration is over, and the handler goes on behind the `yield from`. Nobody else sees its requests: between
-    the iterator and us there are only generators that pass on what they get."""
+    If True, the iteration is over and the handler goes on after the `yield from`. No code misses the requests: between
+    the iterator and here are only generators that delegate by `yield from`."""
     inner = generator.gi_yieldfrom
     while isinstance(inner, GeneratorType):
         inner = inner.gi_yieldfrom

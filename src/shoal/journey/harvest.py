@@ -1,4 +1,4 @@
-"""Turns the output of a handler into items and tasks."""
+"""Collects the output of a page's handler: items for the store, tasks for the frontier."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.journey.intake import Found, Intake
+from shoal.journey.intake import Found, HandlerNames, Intake, PlainRequests
 from shoal.journey.item_fields import NoJson, described, encoded, fields_of, key_text
-from shoal.journey.plain_requests import HandlerNames, PlainRequests
 from shoal.spider.follow import Follow, Iteration
 from shoal.spider.page import Page
 from shoal.spider.spider import Item, Request
@@ -27,13 +26,13 @@ class KeyedItem(msgspec.Struct, frozen=True):
 
 
 class Harvest:
-    """Collects the items and tasks of one page.
+    """The items and tasks of one page.
 
     - `unstorable`: keys of items that cannot be written as JSON, and why
-    - `keyless`: how many items have an empty key, and so the page's URL instead
-    - `notes`: what the summary of the crawl counts
-    - `problem`: what could not be read of a sitemap
-    - `stop`: why the handler wants the crawl to be stopped; empty: it does not
+    - `keyless`: number of items whose key is empty: their key is the page's URL
+    - `notes`: counts for the summary of the crawl
+    - `problem`: the fault of an unreadable sitemap
+    - `stop`: the reason of a handler that raised StopCrawl; empty: none did
     """
 
     __slots__ = (
@@ -69,23 +68,23 @@ class Harvest:
 
     @property
     def has_unused_follow(self) -> bool:
-        """Whether the handler called `page.follow` and nobody has looked at the links."""
+        """Whether the result of a `page.follow` was neither yielded nor iterated."""
         return bool(self._page.unused_follows)
 
     @property
     def found(self) -> Found:
-        """The tasks found so far, and what was kept out."""
+        """The tasks found so far, and the rejected URLs."""
         self.take_in()
         return self._found
 
     def take_in(self) -> None:
-        """Take in the requests that were kept back."""
+        """Take in the plain requests that were kept for later."""
         if self._plain.urls:
             self._intake.requests_of_page(self._plain, self._page, self._found)
             self._plain.clear()
 
     def add(self, output: Any) -> None:
-        """Take in one output of the handler. What is wrong with a request is raised now, though it may be kept back."""
+        """Take in one output of the handler. Errors of a request are raised at once, also if it is kept for later."""
         if output is None or (type(output) is Request and self._plain.take(output)):
             return
         if isinstance(output, Request):
@@ -100,9 +99,7 @@ class Harvest:
             self._add_item(None, fields_of(output))
 
     def add_whole(self, iteration: Iteration) -> bool:
-        """Take in all links of a `page.follow` that a handler yields from, of which the first request is here.
-
-        False: it has to go on request by request, because not all come to the same."""
+        """Take in all links of a `page.follow` at once; False: the requests must be taken in one by one."""
         self._names.check(iteration.follow.handler)
         iteration.is_taken = self._intake.follow_iterated(iteration, self.found)
         return iteration.is_taken
@@ -125,7 +122,7 @@ class Harvest:
             self.items.append(KeyedItem(name, data))
 
     def _page_key(self, *, is_named: bool) -> str:
-        """The page's URL; the second and later items without a key get a number, or they would replace each other."""
+        """The page's URL; with a number from the second item on, or the items would replace each other."""
         self._without_key += 1
         self.keyless += is_named
         return self._page.url if self._without_key == 1 else f"{self._page.url}#{self._without_key}"

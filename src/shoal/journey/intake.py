@@ -1,4 +1,4 @@
-"""Turns requests into tasks with canonical form, key, lane and depth; or names the reason why not."""
+"""Turns requests and links into tasks with canonical URL, key, lane and depth, or counts the reason of rejection."""
 
 from __future__ import annotations
 
@@ -7,39 +7,44 @@ import math
 import operator
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from array import array
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from shoal.errors import UsageError
 from shoal.exits.pools import pool_of_region, regional_kind
-from shoal.journey.plain_requests import Asked, PlainRequests
-from shoal.journey.recent_keys import RecentKeys
 from shoal.model import BROWSER, DIRECT, DUPLICATE, REGION, VIA, Render, Task, Visit, random_key
 from shoal.settings.table import Settings
 from shoal.settings.values import check_kind, parse_revisit
 from shoal.spider.follow import Follow, Iteration
 from shoal.spider.page import Page
-from shoal.spider.spider import Request, handler_name
+from shoal.spider.spider import Request, Spider, check_handler, handler_name
 from shoal.urls.canonical import Link, UrlRules, named_key, origin_of
 
 SAMPLES_PER_PAGE = 3
-LOOKED_AT_PER_LINK_TAKEN = 5
+READ_PER_LINK_TAKEN = 5
 _KEY = operator.attrgetter("key")
 _ENCODER = msgspec.msgpack.Encoder()
 _FIELD = re.compile(r"`\$\[(\d{1,2})\]`")
 _DECODER = msgspec.msgpack.Decoder(Task)
+_META = msgspec.msgpack.Decoder(dict[str, Any])
+MOST_TOGETHER = 500  # plain requests of a page that are taken in together
 # Rules for links of pages; a URL that a person asks for may override them.
 OVERRIDABLE = frozenset({"out_of_scope", "facets"})
 # Options of `page.follow` that many links can share; with any other option each link becomes a request of its own.
 BULK_OPTIONS = frozenset({"priority", "meta", "delay", "max_attempts", "headers", "pool", "region", "kind"})
 
 
-class Found:
-    """The tasks that one page led to, and the URLs that were kept out, counted by reason with a few samples.
+Key = TypeVar("Key", int, int | None)
+PlainOptions = tuple[str, int, dict[str, Any] | None]  # handler name, priority and meta of a plain request
 
-    `links` tells the links of two visits of a page apart, those to known URLs too."""
+
+class Found:
+    """The tasks that one page led to, and the rejected URLs, counted by reason with a few samples.
+
+    `links`: a hash of all links, also those to known URLs, that tells two visits of a page apart."""
 
     __slots__ = ("links", "rejected", "samples", "tasks")
 
@@ -50,17 +55,119 @@ class Found:
         self.links = 0
 
     def reject(self, reason: str, url: str) -> None:
-        """Count a URL that is kept out."""
+        """Count a rejected URL."""
         seen = self.rejected.get(reason, 0)
         self.rejected[reason] = seen + 1
         if seen < SAMPLES_PER_PAGE and reason != DUPLICATE:
             self.samples.append((reason, url[:2048]))
 
     def reject_all(self, reason: str) -> None:
-        """Keep out all tasks found so far."""
+        """Reject all tasks found so far."""
         for task in self.tasks.values():
             self.reject(reason, task.url)
         self.tasks = {}
+
+
+class RecentKeys:
+    """A worker's memory of keys that the frontier has confirmed: links to them need not be sent.
+
+    A hash table without chains, of at least 2 * `limit` entries of 8 bytes: a key replaces the one that has its entry.
+    All memory is allocated at once; a set of as many keys would grow to ten times that."""
+
+    def __init__(self, limit: int = 400_000) -> None:
+        self._last = (1 << (2 * limit - 1).bit_length()) - 1
+        self._keys = array("q")
+        self.clear()
+
+    def __contains__(self, key: int) -> bool:
+        return self._keys[key & self._last] == key
+
+    def unknown(self, keys: Iterable[Key]) -> set[Key]:
+        """The keys that are not remembered; None always is among them."""
+        known, last = self._keys, self._last
+        return {key for key in keys if key is None or known[key & last] != key}
+
+    def add(self, key: int) -> None:
+        """Remember a key."""
+        self._keys[key & self._last] = key
+
+    def clear(self) -> None:
+        """Forget every key."""
+        # Empty entries are 0. The entry of key 0 gets 1, which belongs elsewhere, so that 0 is not remembered, either.
+        self._keys = array("q", [0]) * (self._last + 1)
+        self._keys[0] = 1
+
+
+class HandlerNames:
+    """The names of a spider's handlers, each checked once. Without a spider, all names are accepted."""
+
+    __slots__ = ("_known", "_spider")
+
+    def __init__(self, spider: Spider | None) -> None:
+        self._spider = spider
+        self._known: set[str] = set()
+
+    def check(self, handler: Callable[..., Any] | str | None) -> str:
+        """The name of a handler; raises UsageError if the spider has no such handler."""
+        name = "parse" if handler is None else handler_name(handler)
+        if name not in self._known:
+            if self._spider is not None:
+                check_handler(self._spider, name)
+            self._known.add(name)
+        return name
+
+
+class PlainRequests:
+    """Requests of one page that have only a URL, a handler, a priority and meta: kept to be taken in together.
+
+    Most links of most pages are known: together they cost a look-up each; one by one, each is resolved and checked. The
+    fields are kept, not the requests: a handler may change a request and yield it again."""
+
+    __slots__ = ("_handler", "_name", "_names", "asked", "urls")
+
+    def __init__(self, names: HandlerNames) -> None:
+        self.urls: list[str] = []
+        self.asked: list[PlainOptions] = []
+        self._names = names
+        self._handler: Callable[..., Any] | str | None = ""
+        self._name = ""
+
+    def take(self, request: Request) -> bool:
+        """Keep a request; False: it is not plain, may be invalid, or MOST_TOGETHER are kept already."""
+        url, meta, priority = request.url, request.meta, request.priority
+        # One expression, because it runs for every link of every page.
+        if (
+            type(url) is not str
+            or type(priority) is not int
+            or request.method != "GET"
+            or request.headers is not None
+            or request.body is not None
+            or request.json is not None
+            or request.depth is not None
+            or request.delay
+            or request.max_attempts is not None
+            or request.key is not None
+            or request.dedup is not True
+            or request.pool is not None
+            or request.region is not None
+            or request.kind is not None
+            or request.render is not None
+            or request.revisit is not None
+            or (meta is not None and not _can_be_kept(meta))
+            or len(self.urls) >= MOST_TOGETHER
+        ):
+            return False
+        handler = request.handler
+        if handler != self._handler:
+            self._name = self._names.check(handler)
+            self._handler = handler
+        self.urls.append(url)
+        self.asked.append((self._name, priority, meta))
+        return True
+
+    def clear(self) -> None:
+        """Forget the requests, after they were taken in."""
+        self.urls, self.asked = [], []
 
 
 class Intake:
@@ -96,18 +203,18 @@ class Intake:
         parent = follow.page.task
         fields = self._shared_fields(follow, default_handler)
         if self._too_deep(parent.depth + 1):
-            for link in self.rules.resolve_all(self._looked_at(follow, into), follow.page.base):
+            for link in self.rules.resolve_all(self._hrefs_to_resolve(follow, into), follow.page.base):
                 into.reject("depth", link.url)
             return
         if follow.options:
             check_task(Task(url=follow.page.url, key=0, lane="", **fields))
-        hrefs, base = follow.page.rooted(self._looked_at(follow, into))
+        hrefs, base = follow.page.rooted(self._hrefs_to_resolve(follow, into))
         self._links(_Links(hrefs, base, *self.rules.sort_out(hrefs, base)), follow, into, fields=fields)
 
     def follow_iterated(self, iteration: Iteration, into: Found, *, default_handler: str = "parse") -> bool:
-        """Take in every link of a `page.follow` that a handler yields from: what each request would become.
+        """Take in every link of a `page.follow` that a handler yields from; False: none was taken in.
 
-        False: nothing was taken in, because request by request something else would come of it, such as an error."""
+        It takes in nothing where single requests would have another result, such as an error."""
         follow, hrefs = iteration.follow, iteration.hrefs
         page = follow.page
         if not BULK_OPTIONS.issuperset(follow.options) or not self._has_room(len(hrefs), page, into):
@@ -123,7 +230,7 @@ class Intake:
             return False
         links = _Links(hrefs, base, *self.rules.sort_out(hrefs, base))
         if links.others and any(not link.lane or link.rejected == "credentials" for link in links.others):
-            # No request is made of a URL that is none, and one without the user name and password.
+            # Iterating leaves out hrefs that are no URLs, and removes user names and passwords.
             return False
         self._links(links, follow, into, fields=fields)
         return True
@@ -139,7 +246,7 @@ class Intake:
                 self.request(asked, into, parent=page.task, base=base)
 
     def requests_of_page(self, requests: PlainRequests, page: Page, into: Found) -> None:
-        """Take in plain requests that a page's handler yields one after the other, as if one by one."""
+        """Take in plain requests of a page's handler, with the same result as one by one."""
         urls, tasks = requests.urls, into.tasks
         hrefs, base = page.rooted(urls)
         if hrefs is not urls or base is not page.base or not self._has_room(len(urls), page, into):
@@ -163,9 +270,8 @@ class Intake:
     def via(self, pool: str | None, *, parent: Task | None, region: str | None = None) -> tuple[str, str]:
         """The pool of a request, and the suffix that it adds to the name of the lane.
 
-        A request that names no pool uses the crawl's, else the pool of the page it was found on: a site that is
-        visited through proxies must not see our own address just because a request names no pool. A region stands for
-        its pool."""
+        Default: the crawl's pool, else that of the page with the link: a site visited through proxies must not see our
+        own address. A region stands for its pool."""
         if region is not None:
             if pool is not None:
                 raise UsageError(f"a request names the pool {pool!r} and the region {region!r}: leave out one of them")
@@ -183,7 +289,7 @@ class Intake:
         return pool, via
 
     def _knows(self, pool: str) -> bool:
-        """Whether there is such a pool. A region is there for those who ask: workers offer its exits."""
+        """Whether the pool exists. The pool of a region always does: workers offer its exits."""
         return pool in self._via or pool.startswith(REGION)
 
     def request(
@@ -196,20 +302,22 @@ class Intake:
         scoped: bool = True,
         hastens: bool = False,
     ) -> None:
-        """Take in one request. With `scoped=False`, rules about links of pages do not hold for it. `hastens`: a known
-        page that waits for its next visit is visited now."""
+        """Take in one request.
+
+        scoped: False: the rules for links of pages (OVERRIDABLE) do not hold. hastens: a known page that waits for its
+        next visit is visited now."""
         task = self.task_of(request, into, parent=parent, base=base, scoped=scoped)
         if task is not None:
             if hastens:
                 task = msgspec.structs.replace(task, hastens=True)
-            # A key that was drawn for this request alone says nothing of the page.
+            # With dedup=False the key is random: it must not change the hash of the links.
             into.links ^= task.key if request.dedup else self.rules.key_of(task.url)
             self.add(task, into)
 
     def task_of(
         self, request: Request, into: Found, *, parent: Task | None, base: str, scoped: bool = True
     ) -> Task | None:
-        """The task that a request becomes, known or not; None if it is kept out, which is counted."""
+        """The task of a request, known or not; None: it is rejected, which is counted in `into`."""
         depth = request.depth if request.depth is not None else (parent.depth + 1 if parent else 0)
         link = self.rules.resolve(request.url, base)
         if link.rejected and (scoped or link.rejected not in OVERRIDABLE):
@@ -221,7 +329,7 @@ class Intake:
         return None
 
     def _has_room(self, number: int, page: Page, into: Found) -> bool:
-        """Whether neither `max_links` nor `max_depth` can keep out any of so many links of the page."""
+        """Whether neither `max_links` nor `max_depth` can reject any of so many links of the page."""
         return len(into.tasks) + number <= self.settings.max_links and not self._too_deep(page.task.depth + 1)
 
     def _links(self, links: _Links, follow: Follow, into: Found, *, fields: dict[str, Any]) -> None:
@@ -233,7 +341,7 @@ class Intake:
         for link in others:
             into.reject(link.rejected or "", link.url)
         into.links ^= functools.reduce(operator.xor, plain, 0)
-        # Most links of most pages are known: only the unknown ones are looked at.
+        # Most links of most pages are known: only the unknown ones are resolved.
         fresh = self.known.unknown(plain).difference(into.tasks)
         wanted = {plain[key] for key in fresh}
         new = [self.rules.resolve(href, base) for href in dict.fromkeys(hrefs) if href in wanted] if wanted else []
@@ -243,7 +351,7 @@ class Intake:
     def _mixed_links(
         self, links: list[Link], into: Found, *, fields: dict[str, Any], elsewhere: tuple[str, dict[str, Any]] | None
     ) -> None:
-        """Take in links of which some share a key although their URLs differ: the first of each key counts."""
+        """Take in links of which some share a key although their URLs differ: the first with each key is taken."""
         fresh = self.known.unknown(map(_KEY, links)).difference(into.tasks)
         accepted = [link for link in links if link.rejected is None]
         if len(accepted) < len(links):
@@ -262,10 +370,10 @@ class Intake:
         if number:
             into.rejected[DUPLICATE] = into.rejected.get(DUPLICATE, 0) + number
 
-    def _looked_at(self, follow: Follow, into: Found) -> list[str]:
-        """The links of a page. If it has far more than `max_links`, the rest are not even looked at."""
+    def _hrefs_to_resolve(self, follow: Follow, into: Found) -> list[str]:
+        """The links of a page; of far more than `max_links`, the rest are counted but not resolved."""
         hrefs = follow.hrefs()
-        most = self.settings.max_links * LOOKED_AT_PER_LINK_TAKEN
+        most = self.settings.max_links * READ_PER_LINK_TAKEN
         rest = len(hrefs) - most
         if rest > 0:
             for href in hrefs[most : most + SAMPLES_PER_PAGE]:
@@ -289,7 +397,7 @@ class Intake:
                     url=link.url, key=link.key, lane=link.lane + via, shape=link.shape, merged=link.merged, **fields
                 )
 
-    def _take_plain(self, link: Link, asked: Asked, parent: Task, into: Found) -> None:
+    def _take_plain(self, link: Link, asked: PlainOptions, parent: Task, into: Found) -> None:
         pool, via = self.via(None, parent=parent)
         handler, priority, meta = asked
         into.tasks[link.key] = Task(
@@ -333,7 +441,7 @@ class Intake:
         return origin_of(follow.page.url) + "/", {**fields, "headers": options["headers"]}
 
     def add(self, task: Task, into: Found) -> None:
-        """Take in a task, unless it is known. One that hastens a visit is for the frontier to judge."""
+        """Take in a task, unless it is known. A task that hastens a visit always goes to the frontier."""
         if task.key in into.tasks or (task.key in self.known and not task.hastens):
             into.reject(DUPLICATE, task.url)
             if task.merged:
@@ -377,7 +485,7 @@ class Intake:
     def _render_of(self, request: Request) -> Render | None:
         asked = request.render
         if asked is None:
-            # A request that names a kind of its own has asked for other workers than the spider's.
+            # A request with a kind of its own is for workers without a browser.
             return self._render if request.kind in (None, BROWSER) else None
         if isinstance(asked, bool):
             return Render() if asked else None
@@ -386,8 +494,8 @@ class Intake:
         raise UsageError(f"a request for {request.url[:200]} has render={asked!r}: it is True, False or a Render(…)")
 
     def _kind_of(self, kind: str | None, render: Render | None = None) -> str:
-        """The kind of a request: its own, else the spider's; `browser`, if its page is rendered. A page's kind is not
-        that of its links."""
+        """The kind of a request: `browser` if its page is rendered, else its own, else the spider's. Links do not
+        inherit the kind of their page."""
         if render is not None:
             if kind not in (None, BROWSER):
                 raise UsageError(f"a request with render is of the kind {BROWSER}, not {kind!r}: leave its kind out")
@@ -398,8 +506,8 @@ class Intake:
         return kind
 
     def _visit_of(self, request: Request) -> Visit | None:
-        """What a request says of later visits. One that ignores whether its URL is known is made anew at each visit of
-        its page: visited again, too, it would be there twice, then three times, and so on."""
+        """The plan of later visits. A request with dedup=False is a new task at each visit of its page: it is not
+        revisited, or its copies would multiply."""
         if request.revisit is not None:
             return Visit(asked=parse_revisit(request.revisit))
         return None if request.dedup or not self.settings.revisit else Visit(asked=0.0)
@@ -415,7 +523,7 @@ class Intake:
 
 
 class _Links(NamedTuple):
-    """The links of one page, sorted out."""
+    """The links of one page: `plain` by key, and `others`, which need a closer check."""
 
     hrefs: list[str]
     base: str
@@ -423,13 +531,13 @@ class _Links(NamedTuple):
     others: list[Link]
 
 
-def _request(url: str, asked: Asked) -> Request:
+def _request(url: str, asked: PlainOptions) -> Request:
     handler, priority, meta = asked
     return Request(url, handler, priority=priority, meta=meta)
 
 
 def check_task(task: Task) -> None:
-    """Refuse a task that a frontier could not keep or not give back, here, where the spider's traceback shows why."""
+    """Raise UsageError for a task that a frontier could not encode or decode, while the traceback shows the spider."""
     try:
         _DECODER.decode(_ENCODER.encode(task))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -444,12 +552,12 @@ def check_task(task: Task) -> None:
 
 
 def _with_names(problem: str) -> str:
-    """What is wrong with a task, by the names of its fields: on the wire they have numbers."""
+    """The problem with the names of the task's fields instead of their numbers."""
     return _FIELD.sub(lambda found: f"`{Task.__struct_fields__[int(found[1])]}`", problem)
 
 
 def _are_only_rejected(links: list[Link], plain: dict[int, str]) -> bool:
-    """Whether each of these links is kept out, and no two of them or of the plain links share a key."""
+    """Whether all these links are rejected, and no key occurs twice, also among the plain links."""
     keys = {link.key for link in links if link.rejected is not None}
     return len(keys) == len(links) and keys.isdisjoint(plain)
 
@@ -465,3 +573,11 @@ def _body_of(request: Request) -> tuple[bytes | None, dict[str, str] | None]:
         return msgspec.json.encode(request.json), headers
     body = request.body.encode() if isinstance(request.body, str) else request.body
     return body, request.headers
+
+
+def _can_be_kept(meta: Any) -> bool:
+    try:
+        _META.decode(_ENCODER.encode(meta))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return False
+    return True

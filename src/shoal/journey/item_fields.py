@@ -1,4 +1,4 @@
-"""The fields of an item as JSON; or, in one line, which field has no JSON and what to write instead."""
+"""Encodes the fields of an item as JSON, or says in one line which field cannot be encoded and what to write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shoal.spider.page import Page
 
 
 class NoJson(Exception):  # noqa: N818 -- reads as what is wrong
-    """Raised while an item is encoded, by the value that JSON has no meaning for."""
+    """A value of an item cannot be encoded as JSON."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class NoJson(Exception):  # noqa: N818 -- reads as what is wrong
 
 
 def is_item(output: Any) -> bool:
-    """Whether this is one item, even though it may be iterable."""
+    """Whether this is one item (which may be iterable, too)."""
     return isinstance(output, Mapping | msgspec.Struct) or dataclasses.is_dataclass(output) or _is_model(output)
 
 
@@ -49,7 +49,7 @@ def fields_of(output: Any) -> Mapping[str, Any]:
 
 
 def encoded(fields: Mapping[str, Any]) -> bytes | str:
-    """The fields as JSON; or, as text, why they have no JSON: an exception would try the page again in vain."""
+    """The fields as JSON; or as text why they cannot be encoded: after an exception the page would be retried."""
     try:
         data = _ENCODER.encode(fields)
     except NoJson as error:
@@ -64,14 +64,14 @@ def encoded(fields: Mapping[str, Any]) -> bytes | str:
 
 
 def key_text(key: Any) -> str:
-    """An item's key as text. Raises NoJson for a key that would be the text of some object, such as <Element h1>."""
+    """An item's key as text. Raises NoJson for an object whose text is no key, such as <Element h1>."""
     if type(key) is not str:
         msgspec.json.encode(key, enc_hook=_plain)
     return str(key)
 
 
 def described(value: Any) -> str:
-    """What a value is, if it is nothing that JSON has a meaning for, and what to write instead."""
+    """What a value without JSON is, and what to write instead."""
     for kind, text in _ADVICE:
         if isinstance(value, kind):
             return text
@@ -92,14 +92,14 @@ _ADVICE: tuple[tuple[type, str], ...] = (
     (Element, "an Element: did you mean page.text(…) or element.text()?"),
     (LexborNode, "a node of the parser: did you mean .text()?"),
     (Page, "the page itself: did you mean page.text(…) or page.url?"),
-    (Follow, "the result of page.follow: yield it by itself; page.links(…) gives URLs"),
+    (Follow, "the result of page.follow: yield it by itself; page.links(…) returns URLs"),
 )
 
 
 def _plain(value: Any) -> Any:
-    """A value that the encoder has no type for, as one that it has, where JSON has a meaning for it."""
+    """The encoder's hook: a value of another type as one that it can encode. Raises NoJson."""
     for kind in (str, int, float):
-        # Subclasses, such as the texts of lxml. None and truth values come here as names of fields.
+        # Subclasses, such as lxml's strings. None and booleans come here only as names of fields.
         if isinstance(value, kind) and value is not True and value is not False:
             return kind(value)
     if value is None or isinstance(value, bool):
@@ -108,7 +108,7 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, PurePath):
         return str(value)
-    # A tuple is only asked about as the name of a field.
+    # A tuple comes here only as the name of a field.
     if isinstance(value, Sequence | Set | ValuesView) and not isinstance(value, tuple):
         return list(value)
     if _is_model(value):
@@ -129,7 +129,7 @@ def _no_json(fields: Mapping[str, Any], value: Any) -> str:
 
 
 def _first(value: Any, is_meant: Callable[[Any], bool], path: str = "") -> str:
-    """The path of the first such value, as field.field; empty when there is none."""
+    """The path of the first value for which `is_meant` holds, as field.field; empty: none."""
     if is_meant(value):
         return path or "its fields"
     for name, part in _parts(value):
@@ -162,7 +162,7 @@ def _is_model(output: Any) -> bool:
 
 
 def _dumped(model: Any) -> dict[str, Any]:
-    """The fields of a pydantic model; as they are, if one of them has no JSON, so that the field can be named."""
+    """The fields of a pydantic model; unconverted if one has no JSON, so that the error can name it."""
     try:
         return dict(model.model_dump(mode="json"))
     except ValueError:

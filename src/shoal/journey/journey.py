@@ -1,4 +1,4 @@
-"""The journey of one leased task: rules, fetch, judge, handle. Gives how the lease ends and what to store."""
+"""The journey of one leased task: robots.txt, fetch, judge, handle; returns the lease's result and rows to store."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from shoal.fetch.robots import Robots
 from shoal.journey.conditional import (
     NOT_MODIFIED,
     UNCHANGED,
-    Asked,
-    FormerPages,
+    ArchivedPages,
     LastVisits,
+    PageAnswer,
     as_archived,
     asks_log,
     carried_over,
@@ -28,10 +28,10 @@ from shoal.journey.conditional import (
 )
 from shoal.journey.cookie_walls import WALL_STATUSES, CookieWalls, beside, hop_of
 from shoal.journey.cpu_shares import CpuShares, WatchedPage
+from shoal.journey.equal_pages import EqualPages
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Found, Intake
 from shoal.journey.notes import LONGEST_TEXT, FailingHandlers, StartNotes
-from shoal.journey.repeats import Repeats
 from shoal.journey.results import Finished, Keeping, Records, unstorable_item, weighed
 from shoal.journey.revisits import RevisitRule, Revisits, fingerprint, is_visited
 from shoal.journey.robots import LaneRules
@@ -49,7 +49,7 @@ from shoal.text.errors import kind_of, line_of, reason_of, several, traceback_of
 from shoal.urls.canonical import spelling_turn
 
 LINKS_CHECKED_SECONDS = 0.25
-# The page is not there: its items are not, either. Other refusals say nothing of them.
+# The page is gone, and its items with it. Other refusals do not change its items.
 GONE_STATUSES = frozenset({404, 410})
 HANDED_OVER = "handed_over"  # the outcome of pages that workers of another kind handle
 _AS_ARCHIVED = Verdict(NOT_MODIFIED, "handle")
@@ -57,8 +57,8 @@ _AS_ARCHIVED = Verdict(NOT_MODIFIED, "handle")
 Landed = Callable[[Lease], Awaitable[None] | None]
 
 
-def _nobody(_: Lease) -> None:
-    """Nobody wants to know that a page is there."""
+def _ignore_landed(_: Lease) -> None:
+    """The default of `landed`."""
 
 
 async def _at_once(step: Callable[[], Awaitable[Body]]) -> Body:
@@ -66,9 +66,9 @@ async def _at_once(step: Callable[[], Awaitable[Body]]) -> Body:
 
 
 class Journey:
-    """Takes leases from start to finish, one at a time each, with everything a worker knows.
+    """Works leases from start to end, many at a time.
 
-    `stop` says why a handler wants the crawl to be stopped; empty: none does."""
+    `stop`: the reason of a handler that raised StopCrawl; empty: none did."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Journey:
         stages: Stages | None = None,
         shares: CpuShares | None = None,
         last_visits: LastVisits | None = None,
-        former_pages: FormerPages | None = None,
+        archived_pages: ArchivedPages | None = None,
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
@@ -99,7 +99,7 @@ class Journey:
         self._walls = CookieWalls(intake=intake, lane_rules=lane_rules, settings=settings, needs_rules=needs_rules)
         self._revisits = Revisits(RevisitRule.of(settings), clock=clock)
         self._last_visits = last_visits
-        self._former_pages = former_pages
+        self._archived_pages = archived_pages
         self._records = Records(
             spider_name=spider_name,
             worker=worker,
@@ -108,7 +108,7 @@ class Journey:
             is_revisited=self._revisits.concern,
         )
         self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
-        self._repeats = Repeats(settings.max_equal_pages)
+        self._equal_pages = EqualPages(settings.max_equal_pages)
         self._moods = Moods.of(settings)
         self.stop = ""
         self._counts_bytes = settings.max_bytes > 0
@@ -119,28 +119,29 @@ class Journey:
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 -- jitter, not secrets
 
-    def take(self, lease: Lease, landed: Landed = _nobody) -> Awaitable[Finished]:
-        """Work on the lease. Never raises, whatever a site or a handler does. `landed` is called as soon as the page is
-        there, and no request for it will follow; not where it never comes. The page is handled after what it gives."""
-        # No step between the worker and the page unless it is needed: it would cost every page half a µs.
+    def take(self, lease: Lease, landed: Landed = _ignore_landed) -> Awaitable[Finished]:
+        """Work the lease; never raises, whatever a site or a handler does.
+
+        landed: called once, after the last byte; awaited before the handler runs; not called if the fetch fails."""
+        # No coroutine in between that is not needed: each takes half a µs of every page.
         if self._revisits.concern(lease.task):
             return self._take_visit(lease, landed)
         return self._take(lease, landed) if lease.task.depth else self._take_start(lease, landed)
 
     async def prepare(self, lease: Lease) -> None:
-        """Do what takes time before the start slot of the lease comes: what is done after it makes the request late."""
+        """Read the rules and the last visit before the start slot of the lease: after it the request would be late."""
         if self._needs_rules and not lease.opens_lane and not is_staged(lease.task):
             await self._lane_rules.of(lease)
         if self._last_visits is not None and asks_log(lease.task) and not is_staged(lease.task):
             await self._last_visits.ask(lease)
-        if self._former_pages is not None and self._former_pages.concern(lease) and not is_staged(lease.task):
-            await self._former_pages.ask(lease)
+        if self._archived_pages is not None and self._archived_pages.concern(lease) and not is_staged(lease.task):
+            await self._archived_pages.ask(lease)
 
     async def _take_start(self, lease: Lease, landed: Landed) -> Finished:
         return self._starts.added(await self._take(lease, landed))
 
     async def _take_visit(self, lease: Lease, landed: Landed) -> Finished:
-        """One visit of a page that is visited more than once. What counts for start URLs is said at the first one."""
+        """One visit of a page that is visited more than once. Only the first one has the note of a start URL."""
         finished = await self._take(lease, landed)
         if not lease.task.depth and not is_visited(lease.task):
             finished = self._starts.added(finished)
@@ -161,20 +162,20 @@ class Journey:
             robots = self._lane_rules.at_hand(lease) or await self._lane_rules.of(lease)
             if robots is None or not robots.allows(lease.task.url):
                 return self._kept_out(lease, robots)
-        if not is_visited(lease.task) and self._repeats.exhausted(lease.task) and self._is_plain(lease.task):
+        if not is_visited(lease.task) and self._equal_pages.exhausted(lease.task) and self._is_plain(lease.task):
             return self._given_up(lease)
         finished = await self._visit(lease, passage, landed)
         return weighed(finished) if self._counts_bytes else finished
 
     async def _visit(self, lease: Lease, passage: Passage, landed: Landed) -> Finished:
-        """Fetch, judge, handle. A page that is refused because of its exit does not change the lane's pace."""
-        task, former = lease.task, self._former_pages
+        """Fetch, judge, handle. A page refused because of its exit does not change the lane's pace."""
+        task, former = lease.task, self._archived_pages
         if former is not None and former.concern(lease):
             asked = await former.fetch(lease, passage, lane_rules=self._lane_rules)
         else:
             last = await self._last_visits.of(lease) if self._last_visits is not None and asks_log(task) else None
             headers = None if last is None else conditions(task, last)
-            asked = Asked(await passage.fetch(request_for(lease, headers)), None if headers is None else last)
+            asked = PageAnswer(await passage.fetch(request_for(lease, headers)), None if headers is None else last)
         answer = asked.answer
         if isinstance(answer, Refused):
             return self._unreached(answer.result, answer.outcome, None)
@@ -201,21 +202,21 @@ class Journey:
         return _reported(as_archived(finished) if asked.is_archived else finished, passage)
 
     def _crawl_delay(self, lease: Lease) -> float | None:
-        """The seconds between requests that the host's rules ask for; None: this worker does not know the rules."""
+        """The Crawl-delay of the host's robots.txt; None: this worker has not parsed it."""
         if not self._needs_rules:
             return 0.0
         robots = self._lane_rules.cached(lease.task.lane)
         return None if robots is None else robots.crawl_delay or 0.0
 
     def _not_modified(self, lease: Lease, last: FetchRow, response: Response, update: LaneUpdate | None) -> Finished:
-        """The page is as it was at its last visit: no handler runs, and its items are there."""
+        """The page has not changed since its last visit: no handler runs, and it keeps its items."""
         row = carried_over(self._records.fetch_row(lease, NOT_MODIFIED, response), last, response)
         look = self._records.look(all_item_keys(last) or (), lease=lease, url=response.url)
         harvest = lease.task.visit.harvest if lease.task.visit is not None else 0
         return Finished(Done(lease=lease, outcome=NOT_MODIFIED, lane=update), fetch=row, harvest=harvest, look=look)
 
     async def _take_stage(self, lease: Lease, landed: Landed) -> Finished:
-        """Handle a page that another worker has fetched and archived. No request is sent."""
+        """Handle a page that another worker fetched and archived; sends no request."""
         try:
             task, response, fetched = await self._stages.page_of(lease.task)
         except StorageError as error:
@@ -237,21 +238,19 @@ class Journey:
         row = ended.fetch and msgspec.structs.replace(ended.fetch, archived=fetched.archived)
         return msgspec.structs.replace(ended, fetch=row)
 
-    def _handed_over(
-        self, lease: Lease, kind: str, passage: Passage, response: Response, update: LaneUpdate | None
-    ) -> Finished:
-        """The page is archived, and goes on with the workers of this kind."""
-        handed = handed_over(lease, kind, response, headers=passage.kept_headers(response), update=update)
-        return self._records.finished(handed, HANDED_OVER, response)
-
     async def _ended(
         self, lease: Lease, passage: Passage, response: Response, verdict: Verdict, update: LaneUpdate | None
     ) -> Finished | Refused:
-        """How the lease of a page that was answered for good ends."""
+        """The end of a page that is not retried: redirected, handled, or done without a handler."""
         if verdict.action == "redirect":
             return self._redirected(lease, response, update)
         if verdict.action == "handle":
-            return await self._handled(lease, passage, response, verdict.outcome, update)
+            if self.failing.reason:
+                return Finished(Released(lease=lease, lane=update))
+            if (kind := self._stages.kind_of(lease.task)) is not None:
+                handed = handed_over(lease, kind, response, headers=passage.kept_headers(response), update=update)
+                return self._records.finished(handed, HANDED_OVER, response)
+            return await self._run_handler(lease, passage, response, verdict.outcome, update)
         done = self._records.finished(
             Done(lease=lease, outcome=verdict.outcome, lane=update), verdict.outcome, response
         )
@@ -260,12 +259,12 @@ class Journey:
         return done
 
     async def _short(self, lease: Lease, passage: Passage, shortage: Shortage) -> Finished:
-        """Give the task back untouched: what this machine lacks costs it neither an attempt nor a rest."""
+        """Release the task: a shortage of this machine costs it neither an attempt nor a delay."""
         await wait_out(shortage, troubles=self._passages.troubles, rng=self._rng)
         return _reported(Finished(Released(lease=lease)), passage)
 
     def _kept_out(self, lease: Lease, robots: Robots | None) -> Finished:
-        """How the lease of a page ends that robots.txt forbids, or whose rules have expired since it was lent."""
+        """The end of a page that robots.txt forbids; released, if the rules have expired since the lease."""
         if robots is None:
             return Finished(Released(lease=lease, exit=unused(lease)))
         url = lease.task.url
@@ -274,7 +273,7 @@ class Journey:
         return self._records.finished(rejected, reason)
 
     def _is_plain(self, task: Task) -> bool:
-        """Whether the task's key comes from its URL. One with a key of its own is fetched on purpose, even often."""
+        """Whether the task's key comes from its URL. A task with a key of its own is fetched on purpose."""
         key = self._intake.rules.key_of(task.url, method=task.method, body=task.body)
         return spelling_turn(task.key, key=key, url=task.url) is not None
 
@@ -293,17 +292,8 @@ class Journey:
         return self._unreached(result, verdict.outcome, answer)
 
     def _unreached(self, result: Retry | Dead, outcome: str, answer: Response | Fault | None) -> Finished:
-        """The page could not be fetched. One that was reached before is visited again."""
+        """The end of a page that could not be fetched: retry, dead letter, or the next visit if it has had one."""
         return self._revisits.spared(self._records.failed(result, outcome, answer))
-
-    async def _handled(
-        self, lease: Lease, passage: Passage, response: Response, outcome: str, update: LaneUpdate | None
-    ) -> Finished | Refused:
-        if self.failing.reason:
-            return Finished(Released(lease=lease, lane=update))
-        if (kind := self._stages.kind_of(lease.task)) is not None:
-            return self._handed_over(lease, kind, passage, response, update)
-        return await self._run_handler(lease, passage, response, outcome, update)
 
     async def _run_handler(
         self, lease: Lease, passage: Passage, response: Response, outcome: str, update: LaneUpdate | None
@@ -323,7 +313,7 @@ class Journey:
             return refused or self._handler_failed(lease, response, error, update, secrets=passage.secrets())
         if harvest.stop and not self.stop:
             self.stop = f"{SPIDER}{harvest.stop}"
-        if not is_visited(lease.task) and self._repeats.note(page):
+        if not is_visited(lease.task) and self._equal_pages.note(page):
             harvest.found.reject_all("equal_pages")
         given = fingerprint(harvest) if self._revisits.concern(lease.task) else 0
         self._drop_disallowed(lease.task.lane, harvest.found)
@@ -351,7 +341,7 @@ class Journey:
         line = "" if said else self._handlers.code_line_of(error)
         if not said:
             self.failing.failed(lease.task, _at(reason.removeprefix("handler: "), line))
-        # A slip in the spider is the same at each attempt.
+        # A UsageError would be the same at each attempt.
         if lease.attempt >= lease.task.max_attempts or isinstance(error, UsageError):
             notes = {} if said else {self._raised.of(f"{kind_of(error)} {line}".rstrip()): 1}
             detail = traceback_of(error, secrets=secrets)
@@ -361,7 +351,7 @@ class Journey:
         return self._records.finished(Retry(lease=lease, reason=reason, delay=delay, lane=update), outcome, response)
 
     def _redirected(self, lease: Lease, response: Response, update: LaneUpdate | None) -> Finished:
-        """Every hop is a task of its own: it waits in its host's lane and is known by its key, so loops end."""
+        """Every hop is a task: it waits in its host's lane, and loops end because its key is known."""
         task = lease.task
         if task.hops >= self._settings.max_redirects:
             dead = Dead(lease=lease, reason=f"redirect_loop: more than {task.hops} redirects in a row", lane=update)
@@ -379,14 +369,14 @@ class Journey:
         return Finished(_done(lease, "redirected", found, update), fetch=row, look=look)
 
     def _drop_disallowed(self, lane: str, found: Found) -> None:
-        """Drop links to this host that its rules forbid. Links to other hosts are checked when they are leased."""
+        """Drop links to this host that robots.txt forbids. Links to other hosts are checked when they are leased."""
         robots = self._lane_rules.cached(lane) if self._needs_rules else None
         if robots is None or robots.allows_all:
             return
         until = time.perf_counter() + LINKS_CHECKED_SECONDS
         for key, task in list(found.tasks.items()):
             if time.perf_counter() > until:
-                # Slow rules on thousands of links would stop the worker: the rest are checked when they are leased.
+                # Slow rules on thousands of links would block the worker: the rest are checked when they are leased.
                 return
             if task.lane == lane and not robots.allows(task.url):
                 del found.tasks[key]
@@ -394,7 +384,7 @@ class Journey:
 
 
 def _at(text: str, line: str) -> str:
-    """An error in one short line, with the line of the spider at the end."""
+    """An error as one short text, with the spider's line of code at the end."""
     return f"{text[: LONGEST_TEXT - len(line) - 4]} at {line}" if line else text
 
 

@@ -1,9 +1,5 @@
-"""Notices a handler that fails on each of its first pages, so that the crawl is paused before all its pages fail.
-
-What the pages of a crawl have in common, counted for its summary: notes, which a page's result carries.
-
-Notes on how start URLs ended: a crawl that got none of them is a failure, whatever else it counts.
-"""
+"""Notes that results of pages carry for the summary of the crawl; and the pause of a crawl whose handler fails on each
+of its first pages (`stop_after_failures`)."""
 
 from __future__ import annotations
 
@@ -35,19 +31,31 @@ from shoal.policy.verdicts import (
 from shoal.spider.page import Page
 
 LONGEST_TEXT = 160
+MOST_PAIRS = 50
+MOST_SITEMAPS = 10
+MOST_KEYS = 20
+SELECTOR_KEPT = 150
+KEY_KEPT = 60
+# More than once: the result that carries the note may be lost with its lease.
+FOLLOWED_SAID = 3
+
+REDIRECTED = "redirected"
+BAD_SITEMAP = "bad_sitemap"
+# One fetched page of a list would be enough, but its lease may be lost, and its note with it.
+ENOUGH_LISTED = 20
 
 
 class _Record(msgspec.Struct):
-    """The first pages of one handler. `handled`: the handler gave its results, which are not stored yet."""
+    """The first pages of one handler. `handled`: pages whose results are not settled yet."""
 
     failed: dict[int, str] = msgspec.field(default_factory=dict)
     handled: set[int] = msgspec.field(default_factory=set)
 
 
 class FailingHandlers:
-    """What one worker knows of its handlers. A handler that has succeeded once is not watched any more.
+    """Counts a worker's failed pages per handler, until the handler has succeeded once.
 
-    `reason` says why the crawl must pause; empty: it may go on."""
+    `reason`: why the crawl must pause; empty: it may go on."""
 
     def __init__(self, limit: int) -> None:
         self.reason = ""
@@ -57,28 +65,27 @@ class FailingHandlers:
 
     @property
     def is_watching(self) -> bool:
-        """Whether a handler has had pages and no success among them that is settled."""
+        """Whether some handler has had pages, but no settled success yet."""
         return bool(self._records)
 
     def handled(self, task: Task) -> None:
-        """The handler has given the page's results. That no item of them is unstorable is known when they are
-        settled."""
+        """The handler returned. Whether it succeeded is known when the page is settled: an item may be unstorable."""
         if self._limit and task.handler not in self._proven:
             self._record(task).handled.add(task.key)
 
     def failed(self, task: Task, what: str) -> None:
-        """The handler failed on this page: by an exception, or with an item that no store takes."""
+        """The handler raised on this page, or yielded an unstorable item."""
         if not self._limit or task.handler in self._proven or task.handler == SITEMAP:
             return
         record = self._record(task)
         record.handled.discard(task.key)
-        # By key: a page that is tried again is not one more page.
+        # By key: a retry is not one more page.
         record.failed[task.key] = what[:LONGEST_TEXT]
         if len(record.failed) >= self._limit and not record.handled and not self.reason:
             self.reason = stopped_by(_name_of(task), pages=len(record.failed), what=_most_frequent(record.failed))
 
     def settled(self, result: Result) -> None:
-        """The frontier has confirmed the end of this page."""
+        """The frontier has settled this page."""
         task = result.lease.task
         record = self._records.get(task.handler)
         if record is None or task.key not in record.handled:
@@ -92,7 +99,7 @@ class FailingHandlers:
             record.handled.discard(task.key)
 
     def begin_again(self) -> None:
-        """The crawl was paused: when it is resumed, the spider may have been fixed."""
+        """Forget all failures, after a pause: the spider may have been fixed."""
         self.reason = ""
         self._records.clear()
 
@@ -101,7 +108,7 @@ class FailingHandlers:
 
 
 def _most_frequent(failed: dict[int, str]) -> str:
-    """A failure of the most frequent kind: the same type at the same line, whatever its message says of its page."""
+    """A failure of the most frequent kind: kinds differ by type and line of code, not by message."""
     kinds = [(what.partition(":")[0], code_line_in(what)) for what in failed.values()]
     return dict(zip(kinds, failed.values(), strict=True))[Counter(kinds).most_common(1)[0][0]]
 
@@ -110,28 +117,18 @@ def _name_of(task: Task) -> str:
     return str((task.meta or {}).get("handler", task.handler)) if task.handler == PAGES else task.handler
 
 
-MOST_PAIRS = 50
-MOST_SITEMAPS = 10
-MOST_KEYS = 20
-SELECTOR_KEPT = 150
-KEY_KEPT = 60
-# More than once: the page that carries it may be lost with its lease.
-FOLLOWED_SAID = 3
-
-
 class PageNotes:
-    """Makes the notes of one worker's pages. Each kind has a bounded number of names."""
+    """Makes the notes of one worker's pages. Each kind of note has a limited number of names."""
 
     def __init__(self) -> None:
-        self._said: dict[tuple[str, str], int] = {}  # how often a pair of handler and selector was said to find links
+        self._said: dict[tuple[str, str], int] = {}  # notes sent that a handler's selector finds links
         self._keys: dict[str, str] = {}
         self._sitemaps = NoteNames(SITEMAP_NOTE, most=MOST_SITEMAPS, rest="")
 
     def of(self, page: Page, harvest: Harvest, *, handler: str) -> dict[str, int]:
-        """The notes of one page that its handler is done with."""
+        """The notes of a handled page."""
         notes: dict[str, int] = {}
         for selector, has_found in page.follows:
-            # A selector that has found links is looked up here, and costs nothing else.
             if self._said.get((handler, selector), 0) < FOLLOWED_SAID:
                 self._note_follow(handler, selector, notes, kind=FOLLOWED if has_found else FOLLOW)
         for selector in page.unused_follows:
@@ -146,7 +143,7 @@ class PageNotes:
         return notes
 
     def of_sitemap(self, problem: str) -> dict[str, int]:
-        """The note of a sitemap that could not be read, or not all of it."""
+        """The note of a sitemap that could not be read in full."""
         name = self._sitemaps.of(problem.removeprefix(SITEMAP_NOTE))
         return {name: 1} if name else {}
 
@@ -177,14 +174,8 @@ class PageNotes:
         return self._keys[key]
 
 
-REDIRECTED = "redirected"
-BAD_SITEMAP = "bad_sitemap"
-# One listed page that was had is enough; its result may be stale, and count nothing.
-ENOUGH_LISTED = 20
-
-
 class StartNotes:
-    """Adds its note to the result of a start URL. A sitemap leaves it to the pages that it lists."""
+    """Adds a note to the result of a start URL: did it succeed? For a sitemap, the pages it lists have the notes."""
 
     def __init__(self, *, handle_statuses: Sequence[int]) -> None:
         self._handled = frozenset({*HANDLED, *(f"http_{status}" for status in handle_statuses)})
@@ -192,7 +183,7 @@ class StartNotes:
         self._listed = 0
 
     def added(self, finished: Finished) -> Finished:
-        """The result of a page at depth 0, with a note if it is the end of a start URL."""
+        """The result of a page at depth 0, with the note if the start URL ends with it."""
         result = finished.result
         if not isinstance(result, Done | Dead) or (self._listed >= ENOUGH_LISTED and _is_listed(result.lease.task)):
             return finished
@@ -206,7 +197,7 @@ class StartNotes:
         )
 
     def _failure(self, result: Done) -> str | None:
-        """Why the start URL failed; empty: it was handled; None: another task says how it ended."""
+        """Why the start URL failed; empty: it was handled; None: another task has the note."""
         if BAD_SITEMAP in result.rejected and not result.found and DUPLICATE not in result.rejected:
             return BAD_SITEMAP
         if result.lease.task.handler == SITEMAP and result.found:
@@ -217,5 +208,5 @@ class StartNotes:
 
 
 def _is_listed(task: Task) -> bool:
-    """Whether a sitemap or a range of pages named the URL: a site may list a million."""
+    """Whether the URL comes from a sitemap or a range of pages."""
     return task.parent is not None and not task.hops

@@ -1,4 +1,4 @@
-"""How a page's journey ends: the end of its lease, and the rows that must be stored before that."""
+"""The end of a page's journey: the result of its lease, and the rows that must be stored first."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from shoal.store.base import ALL_ITEMS_NAMED, ITEMS_NAMED, FetchRow, ItemRow, Pa
 KEY_SHOWN = 60
 NOT_SENT = "not_modified"  # the outcome of pages that came without a body
 
-# Which trace a page's bytes leave: none, their hash in the fetch log, or the hash and the page in the archive.
+# What is kept of a page's body: nothing, its hash in the fetch log, or the hash and the page in the archive.
 Keeping = Literal["nothing", "hash", "page"]
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """The work on one page, done: how its lease ends, and the rows that must be stored before that.
+    """The result of one page's lease, and the rows that must be stored before it is settled.
 
-    `unstorable` says why an item of the page became no row; then the page is a dead letter in the end. `page` is the
-    raw page, where it is to be archived before everything else. `harvest` is the fingerprint of what the page gave, if
-    it is visited again; `look` says which items it has then."""
+    - `unstorable`: why an item could not become a row: the page becomes a dead letter
+    - `page`: the raw page, to be archived before everything else
+    - `harvest`: the fingerprint of the page's items and links, if it is visited again
+    - `look`: the items that the page has now, if it is visited again
+    """
 
     result: Result
     items: Sequence[ItemRow] = ()
@@ -39,8 +41,7 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 def weighed(finished: Finished) -> Finished:
-    """The result with the bytes of its page, for the limit on those of the crawl. A page that was not sent again has
-    none."""
+    """The result with a note of the page's bytes, for the setting `max_bytes`."""
     row, result = finished.fetch, finished.result
     if row is None or not row.size or row.outcome == NOT_SENT or isinstance(result, Released):
         return finished
@@ -67,12 +68,12 @@ class Records:
         self._is_revisited = is_revisited
 
     def finished(self, result: Result, outcome: str, answer: Response | Fault | None = None) -> Finished:
-        """A result that has a line in the fetch log and no items."""
+        """A result without items, and its row in the fetch log."""
         error = result.reason if isinstance(result, Retry | Dead) else ""
         return Finished(result, fetch=self.fetch_row(result.lease, outcome, answer, error=error))
 
     def failed(self, result: Retry | Dead, outcome: str, answer: Response | Fault | None) -> Finished:
-        """The result of a page that could not be fetched: its outcome says whether it is tried again."""
+        """The result of a page that could not be fetched, with the outcome `retry:…` if it is retried."""
         return self.finished(result, outcome if isinstance(result, Dead) else f"retry:{outcome}", answer)
 
     def fetch_row(
@@ -84,7 +85,7 @@ class Records:
         error: str = "",
         items: Sequence[KeyedItem] | None = None,
     ) -> FetchRow:
-        """The line of a lease in the fetch log, which names the first of its items; None: no handler yielded any."""
+        """The row of a lease in the fetch log. It names the first items; `items=None`: no handler ran."""
         task = lease.task
         status, size, content_hash, final_url = 0, 0, "", ""
         if isinstance(answer, Response):
@@ -92,7 +93,7 @@ class Records:
             final_url = "" if answer.url == task.url else answer.url
             content_hash = "" if self._keeping == "nothing" else hashlib.sha256(answer.body).hexdigest()
         headers = answer.headers if isinstance(answer, Response) else {}
-        # A page that has not changed at its next visit has the items that this line names: all are needed.
+        # If the page has not changed at its next visit, its items are read from this row: it must name all.
         named = ALL_ITEMS_NAMED if items is not None and self._is_revisited(task) else ITEMS_NAMED
         return FetchRow(
             crawl=lease.crawl,
@@ -118,7 +119,7 @@ class Records:
         )
 
     def item_rows(self, items: Sequence[KeyedItem], *, lease: Lease, url: str) -> list[ItemRow]:
-        """The items of the page at `url` as the store takes them."""
+        """The items of the page at `url` as rows of the store."""
         at = self._clock()
         return [
             ItemRow(
@@ -134,15 +135,15 @@ class Records:
         ]
 
     def look(self, keys: Sequence[str], *, lease: Lease, url: str) -> PageLook | None:
-        """That the page at `url` has exactly these items now; None if the page is visited once only."""
+        """A record that the page at `url` has exactly these items now; None: the page is visited only once."""
         if not self._is_revisited(lease.task):
             return None
         return PageLook(spider=self._spider_name, url=url, keys=tuple(keys), at=self._clock(), token=lease.token)
 
     def with_page(self, finished: Finished, response: Response, *, headers: dict[str, str]) -> Finished:
-        """The result with its raw page, where pages are archived. Also if the handler failed: it can be replayed.
+        """The result with its raw page, if pages are archived; also after a failed handler, for `shoal replay`.
 
-        `headers` are those of the response that may be kept."""
+        headers: those of the response, without secrets."""
         row, lease = finished.fetch, finished.result.lease
         if self._keeping != "page" or row is None:
             return finished
@@ -171,12 +172,12 @@ class Records:
 
 
 def request_of(task: Task) -> str:
-    """The method, and the size and a short hash of the body: what tells tasks with one URL apart, and no secret."""
+    """The method, and the size and a short hash of the body: it tells tasks with one URL apart without secrets."""
     body = task.body
     return f"{task.method} {len(body)} B {hashlib.blake2b(body, digest_size=4).hexdigest()}" if body else task.method
 
 
 def unstorable_item(key: str, why: str) -> str:
-    """The reason of a page that has an item no store takes."""
+    """The reason of a dead letter: an item that cannot be stored."""
     name = key if len(key) <= KEY_SHOWN else f"{key[: KEY_SHOWN - 1]}…"
     return f"unstorable: item {name!r}: {why}".encode("utf-8", "backslashreplace").decode()

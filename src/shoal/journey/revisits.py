@@ -1,7 +1,4 @@
-"""When a page is visited again: after a fixed time, or after one that follows how often the page changes.
-
-Visits of one page, again and again: what a visit gave, and when the next one is.
-"""
+"""The setting `revisit`: plans the next visit of a page, after a fixed time or by how often the page changes."""
 
 from __future__ import annotations
 
@@ -19,15 +16,15 @@ from shoal.policy.verdicts import UNREACHED
 from shoal.settings.table import Settings
 from shoal.settings.values import parse_revisit, parse_revisit_bounds
 
-# What a pair of visits counts after each later one: pages change their habits, and some ten pairs tell of them.
+# The weight of older pairs of visits falls by this factor at each visit: about ten pairs count.
 MEMORY: Final = 0.9
-# How much longer or shorter than the last plan a plan may be: a few visits may mislead.
+# A plan is at most so many times longer or shorter than the last one: a few visits may mislead.
 STEP: Final = 2.0
 
 
 class RevisitRule(NamedTuple):
-    """The time between the visits of a page, in seconds; 0: one visit. With a `longest`, it follows the page, within
-    these bounds."""
+    """Seconds between visits of a page; 0: one visit. With a `longest`, the time adapts to the page, within these
+    bounds."""
 
     seconds: float = 0.0
     shortest: float = 0.0
@@ -35,22 +32,22 @@ class RevisitRule(NamedTuple):
 
     @classmethod
     def of(cls, settings: Settings) -> RevisitRule:
-        """The rule that the settings of a crawl give."""
+        """The rule of a crawl's settings."""
         return cls(parse_revisit(settings.revisit), *parse_revisit_bounds(settings.revisit_bounds))
 
     def first(self, visit: Visit | None) -> float:
-        """The time between the first two visits: as the request of the page has it, else the rule's."""
+        """Seconds between the first two visits: those of the request, else the rule's."""
         return self.seconds if visit is None or visit.asked is None else visit.asked
 
     def follows(self, visit: Visit | None) -> bool:
-        """Whether the time follows the page. One that a request names itself is kept as it is."""
+        """Whether the time adapts to the page. A time that the request names is fixed."""
         return self.longest > 0 and (visit is None or visit.asked is None)
 
 
 def after_visit(visit: Visit | None, *, at: float, harvest: int, rule: RevisitRule) -> Visit:
-    """What is known of the visits of a page after one that gave what `harvest` is the fingerprint of.
+    """The record of a page's visits after one more visit, with `planned` seconds until the next.
 
-    `planned` of it is the time until the next visit."""
+    harvest: the fingerprint of the page's items and links."""
     before = visit or Visit()
     known = msgspec.structs.replace(before, visits=before.visits + 1, at=at, harvest=harvest)
     if before.visits and at > before.at:
@@ -64,16 +61,16 @@ def after_visit(visit: Visit | None, *, at: float, harvest: int, rule: RevisitRu
 
 
 def after_failure(visit: Visit, *, rule: RevisitRule) -> float:
-    """The time until the next visit of a page that could not be reached now: as was planned for this one."""
+    """Seconds until the next visit of a page that could not be reached: as planned for this one."""
     return visit.planned or rule.first(visit)
 
 
 def change_rate(visit: Visit) -> float:
-    """How often the page changes, in changes per second: of a page that changes at random, seen at these visits only.
+    """Estimated changes per second, if the page changes at random (a Poisson process).
 
-    A pair of visits tells whether the page changed between them, not how often: of n pairs with X changes, the mean
-    time apart, that is -ln((n - X + 0.5) / (n + 0.5)) changes per mean time. The halves keep the logarithm finite when
-    every pair differs, and take out most of the error of small n."""
+    A pair of visits shows whether the page changed between them, not how often. With X changed pairs of n, the rate is
+    -ln((n - X + 0.5) / (n + 0.5)) per mean time between visits. The 0.5 keep the logarithm finite when every pair
+    differs, and remove most of the bias of small n."""
     number = visit.compared
     if not visit.changes or not visit.seconds:
         return 0.0
@@ -82,18 +79,18 @@ def change_rate(visit: Visit) -> float:
 
 
 def _planned(visit: Visit, rule: RevisitRule) -> float:
-    """The time until the next visit: after it, the page has changed with a chance of one half."""
+    """Seconds until the next visit: the page has then changed with a probability of one half."""
     if not rule.follows(visit) or not visit.compared:
         return rule.first(visit)
     last = visit.planned or rule.first(visit)
     rate = change_rate(visit)
-    wanted = math.log(2) / rate if rate else math.inf
-    stepped = min(max(wanted, last / STEP), last * STEP)
+    half_life = math.log(2) / rate if rate else math.inf
+    stepped = min(max(half_life, last / STEP), last * STEP)
     return min(max(stepped, rule.shortest), rule.longest)
 
 
 class Revisits:
-    """Turns the end of a visit into the wait for the next one, where the page is visited again."""
+    """Plans the next visit when a visit ends, for pages that are visited again."""
 
     def __init__(self, rule: RevisitRule, *, clock: Callable[[], float]) -> None:
         self._rule = rule
@@ -104,18 +101,18 @@ class Revisits:
         return self._rule.first(task.visit) > 0
 
     def after(self, finished: Finished) -> Finished:
-        """The same, with the next visit. A page that ends as a dead letter has none until it is put back."""
+        """The result with the next visit. A dead letter has none until it is requeued."""
         result = finished.result
         if not isinstance(result, Done) or result.again is not None or finished.unstorable:
             return finished
-        # A page that is not there, or leads elsewhere, has given nothing: that counts as a change, too.
-        harvest = finished.harvest or _number(result.outcome.encode())
+        # A page that is gone or redirects has no harvest: the outcome stands for it, so it counts as a change.
+        harvest = finished.harvest or _hash(result.outcome.encode())
         task = result.lease.task
         visit = after_visit(task.visit, at=self._clock(), harvest=harvest, rule=self._rule)
         return _again(finished, result, visit=visit, after=visit.planned)
 
     def spared(self, finished: Finished) -> Finished:
-        """The same, but a page that was reached at an earlier visit is no dead letter for missing one."""
+        """The result, but no dead letter if the page was reached at an earlier visit: it is visited again."""
         result = finished.result
         visit = result.lease.task.visit
         if not isinstance(result, Dead) or visit is None or not visit.visits or not self._rule.first(visit):
@@ -137,8 +134,7 @@ def is_visited(task: Task) -> bool:
 
 
 def fingerprint(harvest: Harvest) -> int:
-    """What tells two visits of a page apart: its items and its links, in any order. Not its bytes: pages show the time
-    of day, and numbers drawn for one visitor."""
+    """A hash of the page's items and links, in any order. Not of its bytes: these hold clocks and session ids."""
     digest = hashlib.blake2b(digest_size=8)
     for item in sorted((item.key, item.data) for item in harvest.items):
         digest.update(msgspec.msgpack.encode(item))
@@ -146,7 +142,7 @@ def fingerprint(harvest: Harvest) -> int:
     return int.from_bytes(digest.digest(), "big") >> 1 or 1
 
 
-def _number(text: bytes) -> int:
+def _hash(text: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1 or 1
 
 

@@ -1,4 +1,4 @@
-"""robots.txt for a worker: fetched once per lane for the whole fleet, within the lane's pace, and kept on the lane."""
+"""robots.txt in a worker: fetched once per lane for all workers, within the lane's pace, and kept on the lane."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLOSED_SECONDS = 3600.0
 
 
 class LaneRules:
-    """The rules of the lanes that a worker serves, each parsed once."""
+    """The robots.txt rules of a worker's lanes, each parsed once."""
 
     def __init__(self, *, frontier: Frontier, settings: Settings) -> None:
         self._frontier = frontier
@@ -35,40 +35,39 @@ class LaneRules:
         self._weight = 0
 
     def cached(self, lane: str) -> Robots | None:
-        """The rules of a lane, if this worker has parsed them."""
+        """The rules of a lane, if this worker has parsed them; no I/O."""
         entry = self._parsed.get(lane)
         return entry[1] if entry else None
 
     def at_hand(self, lease: Lease) -> Robots | None:
-        """The rules under which this lease was lent, if this worker has parsed them."""
+        """The lease's version of the rules, if this worker has parsed it; no I/O."""
         entry = self._parsed.get(lease.task.lane)
         return entry[1] if entry is not None and entry[0] == lease.rules_version else None
 
     async def of(self, lease: Lease) -> Robots | None:
-        """The rules under which this lease was lent; None when they have expired since."""
+        """The lease's version of the rules; None: it has expired since."""
         return self.at_hand(lease) or await self._read(lease.crawl, lease.task.lane)
 
     async def of_lane(self, crawl: str, lane: str) -> Robots | None:
-        """The rules of any lane; None when it has none that are still valid."""
+        """The rules of any lane; None: it has no valid ones."""
         return self.cached(lane) or await self._read(crawl, lane)
 
     async def open(self, lease: Lease, passage: Passage) -> Released | Retry | Shortage:
-        """Fetch robots.txt with the start slot of this lease; the result carries the rules to the lane. A shortage of
-        this machine says nothing about the host.
+        """Fetch robots.txt with the start slot of this lease; the result carries the rules to the lane.
 
-        A host that gives no rules is asked again by the same task, whose free retries count the failures. In the end
-        the lane is closed, so that its tasks end, too."""
+        If the host does not answer, the task is retried for free; after MOST_FAILURES the lane is closed for
+        CLOSED_SECONDS, so that its tasks end. A Shortage of this machine does not count."""
         found = await self._ask(lease, passage.fetcher, failures=passage.robots_failures)
         return found if isinstance(found, Shortage) else passage.after_robots(found)
 
     async def wait_for_slot(self, lease: Lease, url: str) -> bool:
-        """Wait for the start slot of a request that is not its lease's first; False: there is none soon."""
+        """Wait for a start slot for a further request of the lease; False: none within LONGEST_SLOT_WAIT."""
         _, via, pool = lease.task.lane.partition(VIA)
         return await self._take_slot(lease, f"{lane_of(url)}{via}{pool}") <= LONGEST_SLOT_WAIT
 
     async def _ask(self, lease: Lease, fetcher: Fetcher, *, failures: int) -> Released | Retry | Shortage:
         async def reserve(url: str) -> RulesVerdict | None:
-            # While a lane is being opened no other task starts there: its own interval is enough.
+            # Nothing else starts on a lane that is being opened: waiting for its interval is enough.
             host, via, pool = lease.task.lane.partition(VIA)
             if lane_of(url) == host:
                 await asyncio.sleep(max(lease.interval, lease.exit_interval))
@@ -97,7 +96,7 @@ class LaneRules:
         return Released(lease=lease, lane=update)
 
     async def _elsewhere(self, lease: Lease, url: str, lane: str) -> RulesVerdict | None:
-        """Wait for a slot of the host that a robots.txt redirects to; or give the verdict without asking that host."""
+        """Wait for a slot of the host that robots.txt redirects to; or return that host's known rules."""
         if url == f"{origin_of(url)}/robots.txt":
             _, rules = await self._frontier.rules(lease.crawl, lane)
             if rules and rules != UNAVAILABLE:
@@ -105,16 +104,16 @@ class LaneRules:
                 return RulesVerdict(rules=rules, seconds=self._settings.robots_seconds, crawl_delay=delay)
         wait = await self._take_slot(lease, lane)
         if wait > LONGEST_SLOT_WAIT:
-            # Many hosts that redirect to one slow host would hold every slot of the worker.
+            # Otherwise many hosts that redirect to one slow host would occupy every slot of the worker.
             return RulesVerdict(rest_seconds=min(wait, LONGEST_REST), problem="robots.txt: redirects to a busy host")
         return None
 
     async def _take_slot(self, lease: Lease, lane: str) -> float:
-        """Wait for the next start slot of a lane unless that is too far ahead; gives the seconds to wait for it."""
+        """Reserve the next start slot of a lane; wait for it, unless it is too late. Returns the seconds until it."""
         reserve = partial(self._frontier.reserve, lease.crawl, lane, exit=lease.exit)
         wait = await reserve()
         if wait <= LONGEST_SLOT_WAIT:
-            # The interval of another host's lane is not known here: the lease's own stands for it.
+            # The interval of another host's lane is not known here: the lease's own is used.
             interval = max(lease.interval, lease.exit_interval)
             await wait_for_slot(time.monotonic() + wait, interval=interval, reserve=reserve)
         return wait
@@ -131,12 +130,12 @@ class LaneRules:
         former = self._parsed.pop(lane, None)
         self._weight += entry[1].weight - (former[1].weight if former else 0)
         self._parsed[lane] = entry
-        # Also limited by weight: each of a domain's thousand hosts may have long rules.
+        # Also limited by size: each of a domain's thousand hosts may have long rules.
         while len(self._parsed) > LANES_KEPT or (self._weight > BYTES_KEPT and len(self._parsed) > 1):
             self._weight -= self._parsed.pop(next(iter(self._parsed)))[1].weight
 
 
 def _unread(problem: str) -> str:
-    """Why the lane rests. Only the kind of the problem: what follows it may name a URL."""
+    """Why the lane rests: only the kind of the problem, as its text may contain a URL."""
     kind = problem.removeprefix("robots.txt: ").partition(": ")[0].removeprefix("http_")
     return f"robots.txt could not be read ({kind})"

@@ -1,9 +1,7 @@
-"""Reads sitemaps (a urlset, a sitemap index), feeds (RSS, RDF, Atom) and lists of URLs, without trusting them.
+"""Tasks from sitemaps (urlset, sitemap index), feeds (RSS, RDF, Atom), lists of URLs, and ranges of numbered pages.
 
-What can be read is read: up to the fault, around a bad byte, without the entries that name no URL. What cannot is
-counted and said in a line. No entities are expanded except XML's own five.
-
-Pages that list other pages: tasks out of sitemaps, and out of ranges of numbered pages.
+The files are not trusted. A faulty file is read up to its fault, around bad bytes and without unusable entries; the
+problem is one line. No entities are expanded except XML's own five.
 """
 
 from __future__ import annotations
@@ -26,6 +24,15 @@ from shoal.spider.spider import Request
 from shoal.urls.canonical import lane_of
 from shoal.urls.charset import charset_named, declared_in_xml, is_utf8, marked_charset, text_of, xml_label
 
+# Names of shoal's own handlers in tasks.
+SITEMAP = "@sitemap"
+PAGES = "@pages"
+
+MOST_PAGES = 1_000_000
+FEWEST_COMPARED = 20  # pages of a sitemap whose times of change are compared
+MOST_LEVELS = 3  # robots.txt, an index, an index in it, their sitemaps
+MOST_ELSEWHERE = 1_000  # sitemaps on other hosts that one file may name, whatever the scope
+
 _MOST_BYTES = 50 * MIB
 _MOST_RATIO = 200
 _FREE_BYTES = MIB  # every body may grow to this size, whatever its ratio
@@ -37,7 +44,7 @@ _LINE_SHOWN = 60
 _MOST_MENDED = 1_000
 _MOST_AMPERSANDS = 500_000  # ten for each URL of the largest sitemap; each takes a hundred bytes of memory
 _MOST_LINES = 500_000
-_FED = MIB  # what the XML parser is given at once
+_FED = MIB  # bytes per call of the XML parser
 _LONGEST_TAG = MIB  # the parser keeps every attribute of a tag
 _LONGEST_MODIFIED = 40
 _LONGEST_DAY = len("2026-05-01")
@@ -49,7 +56,7 @@ _BLANK = b"\xef\xbb\xbf\0 \t\r\n"
 _STRAY_AMPERSAND = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});)")
 _NOT_IN_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]")
 _REPLACED = "\ufffd".encode()
-# Where XML begins after words that do not belong to it: warnings of the program that made it.
+# The start of the XML after other text, such as warnings of PHP.
 _XML_START = re.compile(rb"<(?:\?xml\s|(?:\w+:)?(?:urlset|sitemapindex|rss|feed|RDF)[\s>])")
 _LOOKED_THROUGH = 4096
 _LINE = re.compile(r"[^\r\n]+")
@@ -70,8 +77,8 @@ _HTML_TYPE = re.compile(rb"<!doctype\s+html\b", re.IGNORECASE)  # in XML it coul
 class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a sitemap: pages, further sitemaps, and its `problem`, if any. URLs are as written.
 
-    - `modified`: when pages changed last, by their URLs, as the sitemap says, in the words of the sitemap
-    - `skipped`: how many of its entries or lines name no URL that can be used
+    - `modified`: the `lastmod` of pages, as written, by URL
+    - `skipped`: number of entries or lines without a usable URL
     - `is_whole`: whether nothing else is missing
     """
 
@@ -84,7 +91,7 @@ class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_sitemap(body: bytes, *, url: str, max_urls: int = 50_000) -> Sitemap:
-    """Read a sitemap, feed or list of URLs, gzipped or not, in any charset. Never raises, whatever the body is."""
+    """Read a sitemap, feed or list of URLs, gzipped or not, in any charset. Never raises."""
     broken_gzip = ""
     if body.startswith(_GZIP):
         body, broken_gzip = _unzip(body)
@@ -107,8 +114,8 @@ def parse_sitemap(body: bytes, *, url: str, max_urls: int = 50_000) -> Sitemap:
 
 
 def modified_at(text: str) -> tuple[float, ...]:
-    """The times at which a page may have changed, as a `lastmod` tells, an ISO date with or without a time: of a day,
-    its beginning and its end. None where it names no time."""
+    """The times at which a page may have changed by its `lastmod`: one moment, or the start and the end of a day; empty
+    if it is no ISO date."""
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -128,7 +135,7 @@ def sitemaps_in_robots(text: str) -> list[str]:
     return list(dict.fromkeys(line[1] for line in lines if line))
 
 
-class _Found:
+class _Urls:
     """The URLs read so far, each once and in order: a dict keeps both."""
 
     def __init__(self, most: int) -> None:
@@ -160,10 +167,10 @@ class _StopReadingError(Exception):
 
 
 class _Reader:
-    """Collects the URL of each entry of a sitemap or feed, whatever the namespace prefix or case of its elements."""
+    """Collects the URL of each entry of a sitemap or feed, ignoring namespace prefixes and case."""
 
     def __init__(self, most: int) -> None:
-        self.found = _Found(most)
+        self.found = _Urls(most)
         self.is_broken = False
         self._entries: tuple[str, ...] = ()
         self._open: list[str] = []
@@ -176,7 +183,7 @@ class _Reader:
         self._text: str | None = None
 
     def read(self, body: bytes) -> None:
-        """Read as far as the body is well-formed XML; `found.problems` says why reading ended early."""
+        """Read as far as the body is well-formed XML; `found.problems` says why it ended early."""
         parser = expat.ParserCreate("utf-8")
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self._doctype
@@ -203,7 +210,7 @@ class _Reader:
         name = name.rpartition(":")[2].lower()
         if name == "html":
             raise _StopReadingError("it is an HTML page")
-        # Old feeds name a document type. It is not fetched; one that declares anything itself is refused.
+        # Old feeds name a document type. It is not fetched; one with declarations of its own is refused.
         if has_subset or name not in _FEEDS:
             raise _StopReadingError("it has a document type declaration, which no sitemap needs")
 
@@ -244,7 +251,7 @@ class _Reader:
             self._text += text
 
     def _entity(self, name: str, _is_parameter: object) -> None:
-        # One of a document type, which was not fetched: it stays as it is written.
+        # An entity of a document type, which was not fetched: it stays as written.
         self._characters(f"&{name};")
 
     def _end(self, _: str) -> None:
@@ -279,16 +286,16 @@ class _Reader:
 
 
 def _is_usable(url: str) -> bool:
-    # With a byte in it that had no meaning, it would be the URL of another page.
+    # With a replaced byte it would be the URL of another page.
     return 0 < len(url) <= _LONGEST_URL and "\ufffd" not in url
 
 
 def _in_utf8(body: bytes) -> tuple[bytes, list[str]]:
-    """The body in UTF-8, without white space before it, and what is wrong with its charset."""
+    """The body in UTF-8, without leading white space, and the problems of its charset."""
     start = body.lstrip(_BLANK)
     label = xml_label(start)
     problems = [f"its encoding is not known: {label[:40]!r}"] if label and not charset_named(label) else []
-    # UTF-8 is the rule for sitemaps: without a declaration nothing else is tried.
+    # The default of sitemaps is UTF-8: without a declaration nothing else is tried.
     charset = marked_charset(body) or declared_in_xml(body) or declared_in_xml(start) or "utf-8"
     if charset == "utf-8" and is_utf8(start):
         return start, problems
@@ -298,12 +305,12 @@ def _in_utf8(body: bytes) -> tuple[bytes, list[str]]:
     return text.encode("utf-8", "replace").lstrip(_BLANK), problems
 
 
-def _read_xml(body: bytes, most: int) -> _Found:
+def _read_xml(body: bytes, most: int) -> _Urls:
     reader = _Reader(most)
     reader.read(body)
     if not reader.is_broken:
         return reader.found
-    # Bare ampersands in URLs are the commonest fault of sitemaps. They are escaped, so nothing is expanded.
+    # Bare ampersands in URLs are the most common fault of sitemaps. They are escaped, so no entity is expanded.
     mended, controls = _NOT_IN_XML.subn(_REPLACED, body, count=_MOST_MENDED)
     mended, ampersands = _STRAY_AMPERSAND.subn(b"&amp;", mended, count=_MOST_AMPERSANDS)
     if not controls and not ampersands:
@@ -315,8 +322,8 @@ def _read_xml(body: bytes, most: int) -> _Found:
     return again.found
 
 
-def _read_lines(body: bytes, most: int) -> _Found:
-    found = _Found(most)
+def _read_lines(body: bytes, most: int) -> _Urls:
+    found = _Urls(most)
     try:
         for number, line in enumerate(_LINE.finditer(body.decode("utf-8", "replace"))):
             if number >= _MOST_LINES:
@@ -337,11 +344,11 @@ def _read_lines(body: bytes, most: int) -> _Found:
 
 
 def _unzip(body: bytes) -> tuple[bytes, str]:
-    """The content of a gzip body up to the first fault or the size limit, and what was wrong."""
+    """The content of a gzip body up to the first fault or the size limit, and the problem."""
     most = min(_MOST_BYTES, max(_FREE_BYTES, _MOST_RATIO * len(body)))
     content = bytearray()
     member = zlib.decompressobj(_GZIP_WINDOW)
-    # Small chunks: the end of each gzip member copies the rest of its chunk.
+    # Small chunks, because the end of each gzip member copies the rest of its chunk.
     for start in range(0, len(body), _CHUNK):
         chunk = body[start : start + _CHUNK]
         while chunk:
@@ -359,20 +366,10 @@ def _unzip(body: bytes) -> tuple[bytes, str]:
     return bytes(content), "" if member.eof else "its gzip data ends too early"
 
 
-# The handlers of such pages, as tasks name them.
-SITEMAP = "@sitemap"
-PAGES = "@pages"
-
-MOST_PAGES = 1_000_000
-FEWEST_COMPARED = 20  # pages of a sitemap whose times of change are compared
-MOST_LEVELS = 3  # robots.txt, an index, an index in it, their sitemaps
-MOST_ELSEWHERE = 1_000  # sitemaps on other hosts that one file may name, whatever the scope
-
-
 async def take_sitemap(page: Page, found: Found, *, intake: Intake) -> str:
-    """Take in the pages and the further sitemaps that a sitemap, a feed or a robots.txt names.
+    """Take in the pages and further sitemaps that a sitemap, a feed or a robots.txt names.
 
-    Gives the problem of the file, in a line; empty if it has none."""
+    Returns the problem of the file in one line; empty if it has none."""
     handler, task = page.meta["handler"], page.task
     request_for = partial(
         Request,
@@ -401,10 +398,10 @@ async def take_sitemap(page: Page, found: Found, *, intake: Intake) -> str:
 
 
 def _changed(sitemap: Sitemap, visit: Visit | None, *, now: float) -> set[str]:
-    """The pages that changed since the last visit of this sitemap, as it says.
+    """The pages whose `lastmod` lies between the last visit of this sitemap and now.
 
-    One that says the same of all its pages tells when it was made itself. A time to come is the time of a change once
-    it is over: so a page is told of once for each."""
+    A sitemap with the same `lastmod` for all pages only tells its own date: no page counts as changed. A future
+    `lastmod` counts once it is past, so that each one hastens one visit."""
     if visit is None or not visit.visits:
         return set()
     if len(sitemap.modified) >= FEWEST_COMPARED and len(set(sitemap.modified.values())) == 1:
@@ -421,10 +418,10 @@ def _of_robots(text: str, url: str) -> Sitemap:
 
 
 async def _take_nested(urls: list[str], page: Page, found: Found, *, intake: Intake) -> None:
-    """Take in sitemaps that a sitemap or a robots.txt names.
+    """Take in the sitemaps that a sitemap or a robots.txt names.
 
-    The file that a spider starts from may name sitemaps on any host. The sitemaps it leads to may name only further
-    ones on their own host or in scope, and MOST_LEVELS ends a chain of them."""
+    The spider's start file may name sitemaps on any host; the sitemaps it leads to only on their own host or in scope.
+    MOST_LEVELS ends a chain."""
     task, level = page.task, page.meta.get("level", 0) + 1
     meta = {**page.meta, "level": level}
     revisit = None if task.visit is None else written_revisit(task.visit.asked)
@@ -453,10 +450,10 @@ async def _take_nested(urls: list[str], page: Page, found: Found, *, intake: Int
 
 
 async def take_page_range(page: Page, found: Found, *, intake: Intake) -> None:
-    """Take in the numbered pages after the first, which is `page`."""
+    """Take in the numbered pages after `page`, the first one."""
     options, task = page.meta, page.task
     last = last_page(page, options["last"], options["template"])
-    # The frontier takes no more of one shape; and a page may claim any number.
+    # The frontier takes no more of one shape, and a page may claim any number.
     most = options["first"] + (intake.settings.max_per_shape or MOST_PAGES)
     if last > most:
         found.reject("max_per_shape", options["template"].replace("{}", str(last)[:20]))
@@ -475,7 +472,7 @@ async def take_page_range(page: Page, found: Found, *, intake: Intake) -> None:
 
 
 def last_page(page: Page, last: int | str, template: str) -> int:
-    """The number of the last page: as given, or read from an element's link, value or text."""
+    """The number of the last page: given, or read from an element's link, value or text."""
     if isinstance(last, int):
         return last
     elements = page.css(last)

@@ -1,4 +1,4 @@
-"""Pages handed over to the next stage: a handler of another kind runs on the archived page, in a worker of its kind."""
+"""Stages: a handler marked `@handler(kind=…)` runs on the archived page, in a worker of that kind."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _PAGE, _META = "page", "meta"
 
 
 class FetchedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page as the task of its next stage names it: its body is in the archive. `archived` is the object with its
-    capture, `lane` and `kind` are those of the task that fetched it."""
+    """A fetched page in the meta of its task; its body is in the archive.
+
+    `archived`: the object with its capture; `lane`, `kind`: those of the task that fetched it."""
 
     url: str
     status: int
@@ -33,8 +34,10 @@ class FetchedPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stages:
-    """Which handlers run elsewhere, and the pages that come from elsewhere. `reach` repeats a step while the archive
-    is away."""
+    """Hands pages over to other kinds of workers, and reads pages handed over to this one.
+
+    `elsewhere`: kinds of the handlers that run in other workers. `reach`: repeats a step until the archive can be
+    reached."""
 
     def __init__(
         self, elsewhere: Mapping[str, str] | None = None, *, archive: Archive | None = None, reach: Reach
@@ -44,15 +47,14 @@ class Stages:
         self._reach = reach
 
     def kind_of(self, task: Task) -> str | None:
-        """The kind of the workers that handle this page, if it is none of this worker's."""
+        """The kind of the workers that handle this page; None: this worker does."""
         if not self._elsewhere:
             return None
         name = (task.meta or {}).get("handler", "") if task.handler == PAGES else task.handler
         return self._elsewhere.get(name)
 
     async def page_of(self, task: Task) -> tuple[Task, Response, FetchedPage]:
-        """The task as it was fetched, the answer, and how the task names it. Raises StorageError when the page is not
-        in the archive, or there is none."""
+        """The task as it was fetched, the response from the archive, and its record. Raises StorageError."""
         fetched, meta = _read(task)
         archive = self._archive
         if archive is None:
@@ -72,7 +74,7 @@ class Stages:
 
 
 async def _body(archive: Archive, content_hash: str) -> Body:
-    """An error that waiting does not mend is a value: only an archive that is away is waited for."""
+    """A damaged or missing page is a value: `reach` retries only an archive that cannot be reached."""
     try:
         return await archive.body(content_hash)
     except StorageError as error:
@@ -80,14 +82,14 @@ async def _body(archive: Archive, content_hash: str) -> Body:
 
 
 def is_staged(task: Task) -> bool:
-    """Whether the page of this task was fetched already."""
+    """Whether another worker has fetched the page of this task already."""
     return STAGE in task.lane
 
 
 def handed_over(
     lease: Lease, kind: str, response: Response, *, headers: dict[str, str], update: LaneUpdate | None
 ) -> Handed:
-    """The end of a lease whose page is handled by workers of this kind. The writer names the capture."""
+    """The result of a lease whose page workers of this kind will handle; the writer adds the capture."""
     task = lease.task
     page = FetchedPage(
         url=response.url,
@@ -103,7 +105,7 @@ def handed_over(
 
 
 def with_capture(handed: Handed, *, content_hash: str, archived: str) -> Handed:
-    """The same, after its page was archived."""
+    """The result with the capture of its page, which was archived now."""
     fetched, meta = _read(handed.task)
     page = msgspec.structs.replace(fetched, content_hash=content_hash, archived=archived)
     task = msgspec.structs.replace(handed.task, meta={_PAGE: msgspec.to_builtins(page), _META: meta})

@@ -32,12 +32,11 @@ from shoal.fetch.http import HttpFetcher
 from shoal.frontier.base import Frontier
 from shoal.insight.stats import check_stages, handled_elsewhere, kinds_of
 from shoal.insight.traces import Traces, wants_traces
-from shoal.journey.alarm import Witness
-from shoal.journey.conditional import FormerPages, LastVisits
+from shoal.journey.alarm import HandlerObserver
+from shoal.journey.conditional import ArchivedPages, LastVisits
 from shoal.journey.handlers import Handlers
-from shoal.journey.intake import Intake
+from shoal.journey.intake import Intake, RecentKeys
 from shoal.journey.journey import Journey
-from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping
 from shoal.journey.robots import LaneRules
 from shoal.journey.stages import Stages
@@ -96,7 +95,7 @@ async def worker_for(
     former_pages = _former_pages_of(crawl, settings, store=store, archive=archive, exits=exits, say=say)
     common = _Common(crawl, settings, frontier, intake, say, troubles, tally, LastVisits(store.fetches), former_pages)
     fetcher = CountedFetcher(fetcher or await _fetcher_of(settings, exits, kinds=kinds), tally)
-    handlers = _handlers_of(spider, intake, witness=own_box)
+    handlers = _handlers_of(spider, intake, observer=own_box)
     if traces is not None:
         frontier, store = traces.frontier(frontier), traces.store(store)
         fetcher, handlers = traces.fetcher(fetcher), traces.handlers(handlers)
@@ -177,7 +176,7 @@ class _Common(NamedTuple):
     troubles: Troubles
     tally: Tally
     last_visits: LastVisits
-    former_pages: FormerPages | None
+    former_pages: ArchivedPages | None
 
 
 def _former_pages_of(
@@ -188,12 +187,12 @@ def _former_pages_of(
     archive: Archive | None,
     exits: Mapping[str, ExitConfig],
     say: Say,
-) -> FormerPages | None:
+) -> ArchivedPages | None:
     """The archived pages of earlier crawls; None where there are none: then no page is looked up."""
     crawls = record_of(crawl).before
     if archive is None or not crawls or not settings.conditional_requests:
         return None
-    return FormerPages(
+    return ArchivedPages(
         crawls,
         read=store.fetches,
         archive=archive,
@@ -235,7 +234,7 @@ def _journey_of(
         stages=stages,
         shares=common.tally.shares,
         last_visits=common.last_visits if common.settings.conditional_requests else None,
-        former_pages=common.former_pages,
+        archived_pages=common.former_pages,
     )
 
 
@@ -247,10 +246,10 @@ def _troubles(say: Say, shortage: str) -> Troubles:
     return troubles
 
 
-def _handlers_of(spider: Spider, intake: Intake, *, witness: Witness | None = None) -> Handlers:
+def _handlers_of(spider: Spider, intake: Intake, *, observer: HandlerObserver | None = None) -> Handlers:
     settings = intake.settings
     seconds = settings.handler_seconds
-    return Handlers(spider, intake=intake, item_key=settings.item_key, seconds=seconds, witness=witness)
+    return Handlers(spider, intake=intake, item_key=settings.item_key, seconds=seconds, observer=observer)
 
 
 def _keeping(store: Store, archive: Archive | None) -> Keeping:

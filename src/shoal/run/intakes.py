@@ -16,8 +16,7 @@ from shoal.crawl.opening import Places, Say, inbox_at
 from shoal.crawl.record import record_of, url_rules_of
 from shoal.exits.pools import tagged_pools
 from shoal.frontier.base import Frontier
-from shoal.journey.intake import Intake
-from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.intake import Intake, RecentKeys
 from shoal.model import Crawl
 from shoal.settings.layers import Resolved, environment_layer, file_layer, refuse_near_misses, resolve
 from shoal.settings.table import CONFIG_FILE, Settings

@@ -21,7 +21,7 @@ from shoal.duties.clearing import clearing_beside
 from shoal.errors import ShoalError
 from shoal.exits.troubles import Troubles
 from shoal.frontier.base import Frontier
-from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.intake import RecentKeys
 from shoal.journey.results import Keeping, Records
 from shoal.model import HTTP, CrawlState, Lease, Progress, Task
 from shoal.policy.verdicts import ITEMS

@@ -1,7 +1,4 @@
-"""Texts given as CSS selectors: what is wrong with one that is none, and which ones are URLs. Pure functions.
-
-Elements of HTML pages, and how CSS selectors find them.
-"""
+"""Elements of HTML pages, found by CSS selectors, and the errors of texts that are no selectors."""
 
 from __future__ import annotations
 
@@ -26,9 +23,9 @@ _NAME_ALONE = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*")
 _XPATH = ("//", ".//", "./", "(//")
 
 
-@lru_cache(maxsize=256)  # a spider has few selectors, and looks each up on every page
+@lru_cache(maxsize=256)  # a spider has few selectors and uses each on every page
 def refuse_url(text: str) -> None:
-    """Refuse a text given to `page.follow` as a selector though it is a URL, or empty."""
+    """Raise UsageError if the selector given to `page.follow` is a URL or empty."""
     if not text or text.isspace():
         why = "an empty text is no selector; if it is the href of a link, write page.follow(url=…)"
         raise UsageError(f"page.follow({text!r}): {why}")
@@ -38,12 +35,12 @@ def refuse_url(text: str) -> None:
 
 
 def may_be_href(selector: str) -> bool:
-    """Whether a selector that matched nothing could as well be an href, as `next` or `page2` could."""
+    """Whether a selector that matched nothing could be an href, as `next` or `page2`."""
     return _NAME_ALONE.fullmatch(selector) is not None
 
 
 def href_given(selector: str) -> UsageError:
-    """The error of a selector that matched nothing on a page that has it as an href."""
+    """The error of a selector that matched nothing but is the href of a link of the page."""
     shown = selector[:_SHOWN]
     return UsageError(
         f"page.follow({shown!r}): no element matches, but a link of the page has this href: if it is a URL,"
@@ -52,7 +49,7 @@ def href_given(selector: str) -> UsageError:
 
 
 def bad_selector(selector: object) -> SelectorError:
-    """The error of a selector that the parser does not take."""
+    """The error of a selector that does not parse."""
     if not isinstance(selector, str):
         return SelectorError(f"a CSS selector is a text, not {type(selector).__name__}: {str(selector)[:_SHOWN]!r}")
     return SelectorError(f"{selector[:_SHOWN]!r} is no CSS selector{_advice(selector)}")
@@ -71,7 +68,7 @@ def _advice(selector: str) -> str:
 class Element:
     """One element of an HTML page.
 
-    - `node`: the node of the parser (selectolax), for anything that the methods here lack
+    - `node`: the parser's node (selectolax), for anything without a method here
     """
 
     __slots__ = ("node",)
@@ -80,7 +77,7 @@ class Element:
         self.node = node
 
     def css(self, selector: str) -> list[Element]:
-        """Every element below this one that matches the CSS selector."""
+        """All elements below this one that match the CSS selector."""
         return [Element(node) for node in all_matches(self.node, selector)]
 
     def text(self, selector: str | None = None, default: str = "") -> str:
@@ -89,7 +86,7 @@ class Element:
         return default if node is None else folded(node)
 
     def attr(self, name: str, default: str = "") -> str:
-        """The value of an attribute; `default` if the element has none of that name."""
+        """The value of an attribute; `default` if the element does not have it."""
         value = self.node.attrs.get(name)
         return default if value is None else value
 
@@ -108,7 +105,7 @@ class Element:
 
 
 def all_matches(within: LexborHTMLParser | LexborNode, selector: str) -> list[LexborNode]:
-    """Every node that matches; a selector that does not parse is quoted in the error."""
+    """All nodes that match; raises SelectorError."""
     try:
         return within.css(selector)
     except (SelectolaxError, TypeError):
@@ -116,7 +113,7 @@ def all_matches(within: LexborHTMLParser | LexborNode, selector: str) -> list[Le
 
 
 def first_match(within: LexborHTMLParser | LexborNode, selector: str) -> LexborNode | None:
-    """The first node that matches; a selector that does not parse is quoted in the error."""
+    """The first node that matches; raises SelectorError."""
     try:
         return within.css_first(selector)
     except (SelectolaxError, TypeError):

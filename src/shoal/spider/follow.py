@@ -1,4 +1,4 @@
-"""The links of a `page.follow`, as requests or all together."""
+"""The result of `page.follow`: links of a page, taken in all at once or iterated as requests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shoal.urls.canonical import origin_of
 if TYPE_CHECKING:
     from shoal.spider.page import Page
 
-HREFS = "url=…"  # stands for a `follow` of hrefs and elements where its selector would
+HREFS = "url=…"  # in notes, the selector of a `follow` of hrefs and elements
 _ONLY_TEXT = frozenset({str})
 
 
 class Follow:
-    """The links of one `page.follow`. Iterating over it gives a request for each."""
+    """The links of one `page.follow`. Iterating over it gives a request for each link."""
 
     __slots__ = ("_target", "handler", "options", "page")
 
@@ -31,7 +31,7 @@ class Follow:
         self.options = options
 
     def hrefs(self) -> list[str]:
-        """The hrefs that the target names, with their queries in the page's charset."""
+        """The hrefs of the target, with their queries in the page's charset."""
         target = self._target
         if isinstance(target, str):
             return self.page.encoded(self._selected(target))
@@ -69,7 +69,7 @@ class Follow:
 
     @property
     def options_elsewhere(self) -> dict[str, Any]:
-        """The options for links to other origins, without secret headers: the page must not choose who gets them."""
+        """The options for links to other origins, without secret headers: a page must not choose who gets secrets."""
         headers = self.options.get("headers")
         if headers is None or not has_secrets(headers):
             return self.options
@@ -77,10 +77,10 @@ class Follow:
 
 
 class Iteration:
-    """One iteration over a `Follow`, for shoal itself.
+    """One iteration over a `Follow`. For shoal itself.
 
-    `hrefs` are there after the first request, which is `first`. Who takes in all the hrefs at that moment sets
-    `is_taken`: then the iteration is over."""
+    `hrefs` are set with the first request, `first`. If the harvest takes in all hrefs then, it sets `is_taken`, and the
+    iteration ends."""
 
     __slots__ = ("first", "follow", "hrefs", "is_taken")
 
@@ -91,7 +91,7 @@ class Iteration:
         self.is_taken = False
 
     def parts(self) -> Iterator[Iterable[Request]]:
-        """The first request, then the others: most handlers yield from all of them, and then none is made."""
+        """The first request, then the others, which are not made if all hrefs were taken in."""
         follow, page = self.follow, self.follow.page
         self.hrefs = follow.hrefs()
         url = page.first_absolute(self.hrefs)
@@ -104,7 +104,7 @@ class Iteration:
 
 
 class FollowRequests(chain[Request]):
-    """The requests of a `Follow`. A handler that yields from it is known by that, see `journey/handlers.py`."""
+    """The requests of a `Follow`; `journey/handlers.py` recognises a `yield from` by this class."""
 
     __slots__ = ("iteration",)
 
@@ -112,7 +112,7 @@ class FollowRequests(chain[Request]):
 
 
 def listed(target: Any) -> list[Any]:
-    """The hrefs and elements given to `page.follow`, where they are not text."""
+    """The target of `page.follow` as a list of hrefs and elements."""
     if target is None or isinstance(target, str | Element):
         return [target]
     if callable(target):
@@ -124,7 +124,7 @@ def listed(target: Any) -> list[Any]:
 
 
 def _texts(hrefs: list[Any]) -> list[str]:
-    """The hrefs without those that are None; anything else that is no text is refused."""
+    """The hrefs as texts without None; raises UsageError for other types."""
     for href in hrefs:
         if href is not None and not isinstance(href, str):
             raise UsageError(f"page.follow takes hrefs and elements, not {type(href).__name__}")

@@ -15,7 +15,7 @@ class SitePages(Spider):
     """Follows every link in scope and keeps an item for each page."""
 
     def parse(self, page: Page) -> Iterator[Any]:
-        """One item per page, and every link."""
+        """Keep one item per page, and follow every link."""
         if not page.is_html:
             yield Item(key=page.url, url=page.url, status=page.status, title="", text="", links=[])
             return

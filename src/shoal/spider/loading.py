@@ -1,4 +1,4 @@
-"""Loads a spider from a file: `books.py`, `books.py:Books`, or from a module: `package.module:Books`."""
+"""Loads a spider class from a file (`books.py`, `books.py:Books`) or a module (`package.module:Books`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def load_spider(reference: str) -> type[Spider]:
-    """The spider class that a reference names; without a class name, the only one of its file."""
+    """The spider class of a reference; without a class name, the only one of its file."""
     spiders = load_spiders(reference)
     if len(spiders) > 1:
         raise UsageError(f"{reference} has several spiders: name one, as in {reference}:{spiders[0].__name__}")
@@ -32,7 +32,7 @@ def load_spider(reference: str) -> type[Spider]:
 
 
 def load_spiders(reference: str) -> list[type[Spider]]:
-    """The spider class that a reference names; without a class name, all classes of its file."""
+    """The spider class of a reference; without a class name, all spider classes of its file."""
     source, _, name = reference.rpartition(":") if ":" in reference else (reference, "", "")
     module = load_module(source)
     spiders = [
@@ -49,13 +49,13 @@ def load_spiders(reference: str) -> list[type[Spider]]:
 
 
 def load_module(source: str) -> ModuleType:
-    """The module in a file of people's own, or of that name."""
+    """The module of a file (`.py`), else the module of that name."""
     return _load_file(Path(source)) if source.endswith(".py") else _load_module(source)
 
 
 def _refuse_shared_names(spiders: list[type[Spider]], source: str) -> None:
-    """Crawls and items are kept by the spider's name: two that can run must not share one. Classes without a start are
-    there for others to derive from."""
+    """Raise UsageError if two spiders share a name: crawls and items are kept by it. Classes without a `start` are base
+    classes."""
     names: dict[str, str] = {}
     for spider in spiders:
         if spider.start is Spider.start:
@@ -70,8 +70,9 @@ def _refuse_shared_names(spiders: list[type[Spider]], source: str) -> None:
 
 
 def made(spider: type[Spider], arguments: Mapping[str, str] = NO_ARGUMENTS) -> Spider:
-    """A spider of this class, with these arguments: passed to its `__init__` where that takes them, else set as the
-    attribute of that name. Refuses arguments that it does not take, a class that needs others, or one that raises."""
+    """An instance of the class. Arguments go to its `__init__` if it takes them, else they are set as attributes.
+
+    Raises UsageError for unknown or missing arguments, and if `__init__` raises."""
     parameters = inspect.signature(spider).parameters
     takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     passed = {name: text for name, text in arguments.items() if takes_all or _is_passed(name, parameters)}
@@ -109,7 +110,7 @@ def _refuse_missing(
 
 
 def _value(spider: type[Spider], name: str, text: str) -> Any:
-    """An argument as the attribute of that name has it: a number where that is one."""
+    """An argument converted to the type of the attribute."""
     if name in FIELDS:
         raise UsageError(f"{name} is a setting, no argument of {spider.__name__}: write --set {name}={text}")
     own = [known for known in dir(spider) if _is_attribute(spider, known)]
@@ -126,7 +127,7 @@ def _value(spider: type[Spider], name: str, text: str) -> Any:
 
 
 def _is_attribute(spider: type[Spider], name: str) -> bool:
-    """Whether people may set this attribute of a spider: one of their own, and no method."""
+    """Whether `-a` may set this attribute: defined by the spider's class, public, no method."""
     return not name.startswith("_") and not hasattr(Spider, name) and not callable(getattr(spider, name, None))
 
 
@@ -147,13 +148,13 @@ def _load_file(path: Path) -> ModuleType:
         raise UsageError(
             f"no spider file {path}: {f'did you mean {path.with_name(near)}?' if near else 'check the path'}"
         )
-    # Not under the name of a standard module: a spider's file may well be called queue.py.
+    # Not under the name of a standard module: a spider's file may be called queue.py.
     name = f"{path.stem}_spider" if path.stem in sys.stdlib_module_names else path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
-    # Registered, and its folder on the path, so that the spider's imports and dataclasses work as usual.
+    # Registered, and its folder on the path, for dataclasses and imports of the spider.
     sys.modules[name] = module
     folder = str(path.resolve().parent)
     if folder not in sys.path:
@@ -176,7 +177,7 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _where(error: BaseException, path: Path | None) -> str:
-    """The error in one line, after the deepest line of people's own code: of the spider's file or one it imports."""
+    """The error in one line, after the deepest line of the user's code: the spider's file or one it imports."""
     text, main = f"{type(error).__name__}: {error}", None if path is None else path.absolute()
     frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename is not None:
@@ -195,6 +196,6 @@ def _where(error: BaseException, path: Path | None) -> str:
 
 
 def _is_own(file: Path) -> bool:
-    """Whether a file is people's own code: no part of Python, of shoal or of an installed package."""
+    """Whether a file is the user's: no part of Python, shoal or an installed package."""
     folders = (sysconfig.get_path("stdlib"), str(Path(__file__).parent))
     return not str(file).startswith(("<", *folders)) and "site-packages" not in file.parts

@@ -1,10 +1,8 @@
-"""Checks whether a page's HTML is fit to be parsed: a few hostile kilobytes keep the parser busy for hours, or fill
-the memory.
+"""Untrusted markup: limits of the HTML that is parsed, and XML without entities.
 
-The parser looks through the open elements at each new block, copies the formatting that was left open into each new
-paragraph, and compares each attribute with all before it. So these are counted first, by a rough outline of the page.
-
-XML that is not trusted: parsed without entities, so that a small document cannot become a large one.
+A few hostile kilobytes of HTML keep the parser busy for hours, or fill the memory: at each new block it searches the
+open elements, into each new paragraph it copies the formatting left open, and it compares each attribute with all
+before it. These costs are estimated first, from a rough outline of the page.
 """
 
 from __future__ import annotations
@@ -21,9 +19,9 @@ class UnsafeXml(ValueError):  # noqa: N818 -- reads as what it is
 
 
 def parse_xml(body: bytes) -> ElementTree.Element:
-    """The root element of a document in UTF-8, whatever it declares.
+    """The root element of a document in UTF-8, whatever encoding it declares.
 
-    Raises ValueError when the document is not well-formed or declares entities."""
+    Raises ValueError if the document is not well-formed or declares entities."""
     builder = ElementTree.TreeBuilder()
     parser = expat.ParserCreate("utf-8", "}")
     parser.buffer_text = True
@@ -50,7 +48,7 @@ def _refuse_entity(*_: object) -> None:
     raise UnsafeXml("the document declares entities; they are not expanded")
 
 
-# A page below all of these limits is parsed in a moment, whatever it holds: nearly all pages are.
+# A page below all of these limits is quick to parse, whatever it contains: nearly all pages are.
 PLAIN_TAGS: Final = 1_000
 PLAIN_BYTES: Final = 32_768
 PLAIN_WORK: Final = 10_000
@@ -62,7 +60,7 @@ LONG_TAG: Final = 200
 MOST_WALKED: Final = 5_000_000  # steps of this check itself
 
 _FORMATTING: Final = frozenset(b"b big code em font i nobr s small strike strong tt u".split())
-# With every letter in both cases instead of IGNORECASE, and its first letter looked at first: a third of the time.
+# Both cases of each letter instead of IGNORECASE, and a look-ahead at the first letter: a third of the time.
 _FORMATTED: Final = re.compile(
     rb"<(?=[bcefinstuBCEFINSTU])(?:[bB](?:[iI][gG])?|[cC][oO][dD][eE]|[eE][mM]|[fF][oO][nN][tT]|[iIuU]|[nN][oO][bB][rR]"
     rb"|[sS](?:[mM][aA][lL][lL]|[tT][rR](?:[iI][kK][eE]|[oO][nN][gG]))?|[tT][tT])[\s/]"
@@ -70,7 +68,7 @@ _FORMATTED: Final = re.compile(
 _VOID: Final = frozenset(b"area base br col embed hr img input keygen link meta param source track wbr".split())
 _RAW: Final = {name: re.compile(b"</" + name + rb"\b", re.IGNORECASE) for name in (b"script", b"style", b"textarea")}
 # An end tag closes no element outside of these.
-_WALLS: Final = frozenset(b"applet caption foreignobject html marquee object table td template th".split())
+_BARRIERS: Final = frozenset(b"applet caption foreignobject html marquee object table td template th".split())
 _TABLE_PARTS: Final = frozenset(b"caption table tbody td template tfoot th thead tr".split())
 _CLOSES: Final[dict[bytes, frozenset[bytes]]] = {
     b"a": frozenset({b"a"}),
@@ -107,8 +105,8 @@ class MarkupLimits(NamedTuple):
 
 
 def check_markup(body: bytes, limits: MarkupLimits) -> None:
-    """Raise UnfitMarkup for a page that would keep the parser busy too long, or make it fill the memory."""
-    # Faster than `count`, which looks at every byte by itself.
+    """Raise UnfitMarkup for a page that would take too long to parse, or too much memory."""
+    # Faster than `count`.
     tags = len(body) - len(body.replace(b"<", b""))
     if tags > limits.tags:
         raise UnfitMarkup(f"the page has more than {limits.tags:,} tags")
@@ -121,19 +119,19 @@ def _is_plain(body: bytes, tags: int) -> bool:
         return True
     if tags > PLAIN_WORK or len(body) > PLAIN_SIZE or _has_long_gap(body):
         return False
-    # Formatting without attributes is left open at most three times of each kind.
+    # Of formatting without attributes, the parser keeps at most three of each kind open.
     formatting = len(_FORMATTED.findall(body)) + 3 * len(_FORMATTING)
     return formatting * tags <= MOST_COPIES
 
 
 def _has_long_gap(body: bytes) -> bool:
-    """Whether there is a stretch without a > that is long enough for a tag with very many attributes."""
+    """Whether a stretch without > is long enough for a tag with very many attributes."""
     step = PLAIN_BYTES // 2
     return any(body.find(b">", start, start + step) < 0 for start in range(0, len(body) - step, step))
 
 
 class _Outline:
-    """The open elements at each point of the page, close to what the parser will see."""
+    """The open elements at each point of the page, approximately as the parser keeps them."""
 
     def __init__(self, limits: MarkupLimits) -> None:
         self._deepest = limits.nesting
@@ -190,17 +188,17 @@ class _Outline:
             opened.pop()
             self._count[name] -= 1
             return
-        walls = _WALLS if name not in _TABLE_PARTS else ()
+        barriers = _BARRIERS if name not in _TABLE_PARTS else ()
         for depth in range(len(opened) - 2, -1, -1):
             self._walked += 1
             if opened[depth] == name:
                 self._cut(depth)
                 return
-            if opened[depth] in walls:
+            if opened[depth] in barriers:
                 return
 
     def _close_any(self, names: frozenset[bytes]) -> None:
-        """A new block closes an open paragraph, a new list item the item before it."""
+        """Close elements that a new one ends: a block ends a paragraph, a list item the item before it."""
         opened = self._open
         for depth in range(len(opened) - 1, -1, -1):
             self._walked += 1
@@ -233,7 +231,7 @@ class _Outline:
             self._lost.remove(name)
 
     def _reopen(self) -> None:
-        """Formatting that was left open continues in the next block: the parser makes its elements again."""
+        """Formatting left open continues in the next block: the parser copies its elements there."""
         room = sum(map(len, self._active.values()))
         again, self._lost = self._lost[-room:] if room else [], []
         self._copies += len(again)

@@ -1,4 +1,4 @@
-"""The argument of a spider's `login`: an account, and requests that keep its cookies."""
+"""The argument of a spider's `login`: an account to log in, with requests that keep its cookies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORM: Final = "application/x-www-form-urlencoded"
 
 
 class FetchFailed(Exception):  # noqa: N818 -- reads as what happened
-    """A request of a session got no answer.
+    """A request of a session got no response.
 
     - `fault`: the reason: its `kind`, such as "dns", and a `message`
     """
@@ -35,9 +35,9 @@ class FetchFailed(Exception):  # noqa: N818 -- reads as what happened
 
 
 class Session:
-    """An account to log in. Its requests carry the account's cookies and User-Agent, and leave by its proxy, if any.
+    """An account to log in. Its requests send the account's cookies and User-Agent, through its proxy, if it has one.
 
-    Redirects are followed within the site. A redirect to another site, or from https to http, is returned as a page.
+    Redirects within the site are followed. A redirect to another site, or from https to http, is returned as a page.
 
     - `cookies`: the account's cookies, kept for its pages
     """
@@ -51,7 +51,7 @@ class Session:
         rules: UrlRules,
         before: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        """`before` is awaited with the URL of every request, so that the host's pace is kept."""
+        """before: awaited with the URL of every request, to keep the host's pace."""
         self.cookies = CookieJar()
         self._config = config
         self._fetcher = fetcher
@@ -63,13 +63,13 @@ class Session:
 
     @property
     def account(self) -> Mapping[str, str]:
-        """The account's name, password and other fields, as configured."""
+        """The account's configured name, password and other fields."""
         return MappingProxyType(self._config.fields)
 
     async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> Page:
-        """Fetch a page. After the first request the URL may be relative to the last page.
+        """Fetch a page. After the first request, the URL may be relative to the last page.
 
-        Raises FetchFailed when there is no answer, UsageError for a URL that is neither http nor https."""
+        Raises FetchFailed if there is no response, UsageError for a URL that is neither http nor https."""
         return await self._send("GET", url, dict(headers or {}), None)
 
     async def post(
@@ -80,7 +80,7 @@ class Session:
         json: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Page:
-        """Send a form or JSON, and fetch the answer. Raises as `get` does."""
+        """Send a form or JSON and return the response as a page. Raises like `get`."""
         if form is not None:
             kind, body = _FORM, urlencode(form, doseq=True).encode()
         else:
@@ -88,23 +88,20 @@ class Session:
         return await self._send("POST", url, {"Content-Type": kind, **(headers or {})}, body)
 
     def headers_for(self, url: str) -> dict[str, str]:
-        """The account's cookies and User-Agent for a request to this URL, as headers. For shoal itself."""
+        """The headers with the account's cookies and User-Agent for a URL. For shoal itself."""
         cookies, agent = self.cookies.header(url), self._config.user_agent
         return {name: value for name, value in (("Cookie", cookies), ("User-Agent", agent)) if value}
 
     def take(self, response: Response) -> bool:
-        """Keep the cookies that an answer set; gives whether there are new ones. For shoal itself: `get` and `post` do
-        it."""
+        """Keep the cookies of a response; returns whether there are new ones. For shoal itself."""
         return self.cookies.take(response.url, response.headers.get("set-cookie"))
 
     def dump(self) -> bytes:
-        """The cookies as bytes, for the frontier to keep. For shoal itself."""
+        """The cookies as bytes for the frontier. For shoal itself."""
         return self.cookies.dump()
 
     def load(self, data: bytes) -> None:
-        """Go on with cookies that were dumped. Unreadable bytes count as none: the account logs in again.
-
-        For shoal itself."""
+        """Load dumped cookies; unreadable bytes count as none, so the account logs in again. For shoal itself."""
         try:
             self.cookies = CookieJar.load(data)
         except msgspec.MsgspecError:
@@ -138,7 +135,7 @@ class Session:
         return answer
 
     def _following(self, response: Response) -> str | None:
-        """Where a redirect leads, if a login may go there."""
+        """The target of a redirect, if a login may follow it."""
         location = location_of(response.headers) if response.status in REDIRECTS else ""
         following = self._resolved(location) if location else None
         if following is None or _site(following) != _site(response.url):
@@ -154,7 +151,7 @@ class Session:
 
 
 def _redirected(fetch: Fetch, url: str, *, status: int) -> Fetch:
-    """The request of the next hop, as browsers do it."""
+    """The request of the next hop, as browsers make it; without secret headers for another origin."""
     method, body, headers = fetch.method, fetch.body, fetch.headers or {}
     if origin_of(url) != origin_of(fetch.url):
         headers = without_secrets(headers) or {}

@@ -1,7 +1,4 @@
-"""What users write: a spider, the requests and items it yields, and the sources it starts from.
-
-The log of a spider: a standard logger. Each of its lines has the crawl, the worker and the page that is handled.
-"""
+"""What users write: a spider, the requests and items it yields, and the sources it starts from."""
 
 from __future__ import annotations
 
@@ -28,38 +25,38 @@ if TYPE_CHECKING:
 
 
 class SpiderLog(logging.LoggerAdapter[logging.Logger]):
-    """What `self.log` is. Fields that are given as `extra` stand on the line, too."""
+    """The logger `self.log`. Fields given as `extra` are on the line, too."""
 
     def __init__(self, spider: str) -> None:
         super().__init__(logging.getLogger(f"{SPIDERS}.{spider}"), {})
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """The line as it is: the page is added where lines are written, in the same context."""
+        """The line unchanged: the log's handler adds the page from the context."""
         return msg, kwargs
 
 
 class Request(msgspec.Struct):
-    """A URL to fetch, yielded by a handler or named in a spider's `start`. Only `url` is needed.
+    """A URL to fetch, yielded by a handler or listed in a spider's `start`. Only `url` is required.
 
     - `url`: absolute, or relative to the page that yields it
     - `handler`: the method that handles the page; None: `parse`
     - `method`: the HTTP method
     - `headers`: headers to send besides shoal's own
-    - `body`: the body to send; text is encoded as UTF-8
+    - `body`: the request body; text is encoded as UTF-8
     - `json`: data to send as JSON, instead of `body`
-    - `meta`: plain data that the handler finds in `page.meta`
-    - `priority`: among the tasks of a host, a higher number goes first
-    - `depth`: links away from a start URL; None: one more than the page that yields it
-    - `delay`: seconds to wait at least before it is fetched
-    - `max_attempts`: attempts before it is a dead letter; None: the setting `max_attempts`
+    - `meta`: plain data for the handler, in `page.meta`
+    - `priority`: tasks of a host with a higher number are fetched first
+    - `depth`: number of links from a start URL; None: one more than the page that yields it
+    - `delay`: fetch it after at least so many seconds
+    - `max_attempts`: attempts before it becomes a dead letter; None: the setting `max_attempts`
     - `key`: identifies the task instead of its URL, method and body
     - `dedup`: False: fetch it even if the crawl knows the URL
-    - `pool`: the pool whose exits it goes through, or `direct`; None: the spider's pool, else the page's
-    - `region`: instead of a pool: leaves through exits that workers offer for this region, such as "de"
-    - `kind`: which workers may do it: those with this name in their `--kinds`; None: the spider's kind, else `http`
-    - `render`: True or a `Render`: a browser renders the page, in workers of the kind `browser`; None: as the spider's
-      `render` says
-    - `revisit`: how long after a visit it is visited again, as "24h", or "never"; None: the setting `revisit`
+    - `pool`: the pool of exits to use, or `direct`; None: the spider's pool, else the linking page's
+    - `region`: instead of a pool: use exits that workers offer for this region, such as "de"
+    - `kind`: the kind of workers that do it (`--kinds`); None: the spider's kind, else `http`
+    - `render`: True or a `Render`: render the page in a browser, in workers of the kind `browser`; None: the spider's
+      `render`
+    - `revisit`: time until the page is visited again, as "24h", or "never"; None: the setting `revisit`
     """
 
     url: str
@@ -83,9 +80,9 @@ class Request(msgspec.Struct):
 
 
 class Item(dict[str, Any]):
-    """One result: a dict of its fields. An item written again under its key replaces the earlier one.
+    """One result: a dict of its fields. A later item with the same key replaces it.
 
-    - `key`: identifies the item; None: the field that the setting `item_key` names does, else the page's URL
+    - `key`: identifies the item; None: the value of the field `item_key` (a setting), else the page's URL
     """
 
     def __init__(self, *, key: Any = None, **fields: Any) -> None:
@@ -96,14 +93,14 @@ class Item(dict[str, Any]):
 class Sitemap(msgspec.Struct, frozen=True):
     """Start from the pages of a sitemap, an index of sitemaps, a feed (RSS, Atom) or a text file of URLs; also gzipped.
 
-    - `url`: one of these, or a site such as https://example.com, whose robots.txt names its sitemaps
+    - `url`: the file, or a site such as https://example.com, whose robots.txt lists its sitemaps
     - `handler`: the method that handles each page; None: `parse`
-    - `revisit`: how long after a visit it is read again, as "1h", and so are the sitemaps that it names; None: the
-      setting `revisit`. Of pages that are visited again, those that it says changed are then visited at once
-    - `priority`: of each page; pages of a higher one are fetched first; the file itself has it, too
-    - `depth`: of each page, as if it had been found after so many links
-    - `pool`: the pool of exits that each page goes through; None: the spider's; the file itself goes through it, too
-    - `meta`: what the handler gets with each page
+    - `revisit`: time until the file and its sitemaps are read again, as "1h"; None: the setting `revisit`. Pages that
+      are revisited and have changed by their `lastmod` are then visited at once
+    - `priority`: of each page and of the file; higher numbers are fetched first
+    - `depth`: of each page, as if found after so many links
+    - `pool`: the pool of exits for the file and each page; None: the spider's
+    - `meta`: data for the handler of each page
     """
 
     url: str
@@ -119,13 +116,14 @@ class Pages(msgspec.Struct, frozen=True):
     """Start from a range of numbered pages, each a task of its own.
 
     - `template`: the URL, with `{}` for the number
-    - `last`: the last number, or the selector of an element on the first page that names it or links to the last page
+    - `last`: the last number (the page count), or the selector of an element on the first page that shows it or links
+      to the last page
     - `first`: the first number
     - `handler`: the method that handles each page; None: `parse`
-    - `priority`: of each page; pages of a higher one are fetched first
-    - `depth`: of each page, as if it had been found after so many links
-    - `pool`: the pool of exits that each page goes through; None: the spider's
-    - `meta`: what the handler gets with each page
+    - `priority`: of each page; higher numbers are fetched first
+    - `depth`: of each page, as if found after so many links
+    - `pool`: the pool of exits for each page; None: the spider's
+    - `meta`: data for the handler of each page
     """
 
     template: str
@@ -139,14 +137,14 @@ class Pages(msgspec.Struct, frozen=True):
 
 
 class UrlFile(msgspec.Struct, frozen=True):
-    """Start from the URLs in a file, one a line; empty lines and lines that start with # are passed over.
+    """Start from the URLs in a file, one per line; empty lines and lines that start with # are skipped.
 
     - `path`: the file, relative to the current folder
     - `handler`: the method that handles each page; None: `parse`
-    - `priority`: of each page; pages of a higher one are fetched first
-    - `depth`: of each page, as if it had been found after so many links
-    - `pool`: the pool of exits that each page goes through; None: the spider's
-    - `meta`: what the handler gets with each page
+    - `priority`: of each page; higher numbers are fetched first
+    - `depth`: of each page, as if found after so many links
+    - `pool`: the pool of exits for each page; None: the spider's
+    - `meta`: data for the handler of each page
     """
 
     path: str
@@ -158,13 +156,13 @@ class UrlFile(msgspec.Struct, frozen=True):
 
 
 class Stdin(msgspec.Struct, frozen=True):
-    """Start from the URLs on standard input, one a line.
+    """Start from the URLs on standard input, one per line.
 
     - `handler`: the method that handles each page; None: `parse`
-    - `priority`: of each page; pages of a higher one are fetched first
-    - `depth`: of each page, as if it had been found after so many links
-    - `pool`: the pool of exits that each page goes through; None: the spider's
-    - `meta`: what the handler gets with each page
+    - `priority`: of each page; higher numbers are fetched first
+    - `depth`: of each page, as if found after so many links
+    - `pool`: the pool of exits for each page; None: the spider's
+    - `meta`: data for the handler of each page
     """
 
     handler: Callable[..., Any] | str | None = None
@@ -178,16 +176,16 @@ Source = str | Request | Sitemap | Pages | UrlFile | Stdin
 
 
 class Spider:
-    """Where to start and what to do with each page: write a class that derives from this one.
+    """Where to start and what to do with each page: derive your spider from this class.
 
     Handlers are methods that take a page and yield (or return a list of) requests, items, mappings, dataclasses,
-    pydantic models or msgspec structs; `parse` is the default one. They may be plain or async. Any setting may be a
+    pydantic models or msgspec structs; the default handler is `parse`. They may be plain or async. Any setting may be a
     class attribute: `rate = "4/s"`.
 
-    - `name`: what commands call the spider; empty: the class name in small letters
+    - `name`: the spider's name in commands; empty: the class name in lower case
     - `start`: where to begin: a URL, a request, a source, a list of these, or a method that yields them
     - `settings`: settings by name, for those that are no attribute here
-    - `arguments`: what `-a NAME=VALUE` gave, the same in every worker of the crawl
+    - `arguments`: the values of `-a NAME=VALUE`, the same in every worker of the crawl
     """
 
     name: ClassVar[str] = ""
@@ -215,16 +213,16 @@ class Spider:
 
     @functools.cached_property
     def log(self) -> SpiderLog:
-        """A standard logger. Each line has the crawl, the worker and the page that is handled; warnings are always
-        shown, INFO with `-v`."""
+        """A standard logger. Each line has the crawl, the worker and the current page; warnings are always shown, INFO
+        with `-v`."""
         return SpiderLog(spider_name(type(self)))
 
     def parse(self, page: Page) -> Any:
-        """Handle a page that no other handler was named for."""
+        """Handle the pages of requests that name no other handler."""
         raise NotImplementedError(f"{type(self).__name__} has no parse method")
 
     async def login(self, session: Session) -> Any:
-        """Log an account in. A login that raises or returns False has failed: the account is quarantined."""
+        """Log an account in. If it raises or returns False, the account is quarantined."""
         raise NotImplementedError(f"{type(self).__name__} has no login method")
 
     async def started(self) -> None:
@@ -238,13 +236,12 @@ LONGEST_REASON = 200
 
 
 class StopCrawl(Exception):  # noqa: N818 -- reads as what happened
-    """Raise it in a handler, or in `start`, to end the whole crawl: nothing more is lent, pages on their way are
-    finished.
+    """Raise it in a handler, or in `start`, to stop the whole crawl: pages in flight are finished, no more are started.
 
-    What was yielded before is kept, and the handler's page is done. Tasks that wait stay: `shoal resume`, or the same
-    command again, lets the crawl go on.
+    The handler's output so far is kept, and its page is done. Waiting tasks stay: `shoal resume`, or the same command
+    again, continues the crawl.
 
-    - `why`: the reason that people read, in one line
+    - `why`: the reason shown to people, in one line
     """
 
     def __init__(self, why: object = "") -> None:
@@ -256,7 +253,7 @@ _KIND = "__shoal_kind__"
 
 
 def handler(*, kind: str) -> Callable[[_F], _F]:
-    """Mark a handler: it runs in workers of this kind (`--kinds`), on the page as another worker has archived it.
+    """Mark a handler to run in workers of this kind (`--kinds`), on the page that another worker archived.
 
     - `kind`: the name of the kind
     """
@@ -270,7 +267,7 @@ def handler(*, kind: str) -> Callable[[_F], _F]:
 
 
 def handler_kinds(spider: type[Spider]) -> dict[str, str]:
-    """The handlers of a spider that are marked with a kind, and their kinds."""
+    """The kinds of the handlers that are marked with one, by name."""
     found = {name: getattr(getattr(spider, name, None), _KIND, None) for name in dir(spider)}
     return {name: kind for name, kind in found.items() if isinstance(kind, str)}
 
@@ -281,7 +278,7 @@ def has_login(spider: type[Spider]) -> bool:
 
 
 def spider_name(spider: type[Spider]) -> str:
-    """The spider's name, or its class name in small letters."""
+    """The spider's name, or its class name in lower case."""
     return spider.name or spider.__name__.lower()
 
 
@@ -290,15 +287,15 @@ def handler_name(handler: None) -> None: ...
 @overload
 def handler_name(handler: Callable[[Page], Any] | str) -> str: ...
 def handler_name(handler: Callable[[Page], Any] | str | None) -> str | None:
-    """The name under which a task remembers its handler."""
+    """The name of a handler in tasks."""
     if handler is None or isinstance(handler, str):
         return handler
     return handler.__name__
 
 
 def check_handler(spider: Spider, name: str) -> None:
-    """Refuse the name of a handler that the spider does not have, and a handler that yields and returns a value: Python
-    drops what a generator returns."""
+    """Raise UsageError if the spider has no such handler, or if it yields and returns a value: Python drops the return
+    value of a generator."""
     kind = type(spider)
     has_parse = getattr(spider.parse, "__func__", None) is not Spider.parse
     if name == "parse" and not has_parse:
@@ -320,16 +317,16 @@ def handler_names(spider: type[Spider]) -> tuple[str, ...]:
 
 
 def _dropped_return(handler: Callable[..., Any]) -> int:
-    """The line of a generator that returns a value; 0: there is none, or the source is not at hand."""
+    """The line of the return statement of a generator that returns a value; 0: none, or no source."""
     function = getattr(handler, "__func__", handler)
-    # The source of a wrapper would be that of the function it wraps.
+    # `getsource` of a wrapper returns the source of the wrapped function.
     if not inspect.isgeneratorfunction(function) or hasattr(function, "__wrapped__"):
         return 0
     try:
         (written,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     except (OSError, TypeError, ValueError, SyntaxError):
         return 0
-    # A file that was edited since it was loaded has something else there.
+    # The file may have been edited since it was loaded.
     if not isinstance(written, ast.FunctionDef) or written.name != function.__name__:
         return 0
     nodes: list[ast.AST] = list(written.body)
@@ -347,7 +344,7 @@ def _is_none(node: ast.expr) -> bool:
 
 
 def own_attributes(spider: type[Spider]) -> dict[str, Any]:
-    """The public attributes that a spider's class adds to those of every spider."""
+    """The public attributes that a spider's class adds to those of Spider."""
     classes = [kind for kind in reversed(spider.__mro__) if kind not in Spider.__mro__]
     return {
         name: value

@@ -1,10 +1,8 @@
-"""URLs as shoal sees them: canonical form, key, lane, and the rules that keep a URL out.
+"""URLs as shoal sees them: canonical form, key, lane, and the rules that reject a URL.
 
 Canonical form (fetched): WHATWG parsing, no fragment, no default port, no dot segments, escapes in upper case, escaped
-unreserved characters plain. Key form (compared): the same with the query sorted by name, tracking parameters
-and session ids gone, and one spelling of what has two (`key_forms`).
-
-The key form of a URL: what is compared, so that one page has one key in all its spellings.
+unreserved characters plain. Key form (compared, so that a page has one key in all its spellings): the same with the
+query sorted by name, without tracking parameters and session ids, and with one spelling where there are two.
 """
 
 from __future__ import annotations
@@ -24,19 +22,58 @@ from shoal.text.secrets import masked_text
 from shoal.urls.link_memo import WEB, Link, LinkBase, Memo, name_of, names_of
 from shoal.urls.scope import REASONS, Facets, Limits, Scope, Shapes, fingerprint
 
-# Session ids beside those known by name: ;jsessionid=1A2B, /(S(1a2b))/, and sid= where it is long enough to be one.
+__all__ = [
+    "MOST_SPELLINGS",
+    "REASONS",
+    "Link",
+    "UrlRules",
+    "canonical",
+    "fingerprint",
+    "key_of",
+    "lane_of",
+    "named_key",
+    "origin_of",
+    "read_scope",
+    "spelling_names",
+    "spelling_turn",
+]
+
+MOST_SPELLINGS = 3
+_MEMO_BYTES = 16 * MIB
+_ENTRY_BYTES = 280  # a Link, its numbers and its entries in the memo, without the two texts
+_ORIGIN_BYTES = 400
+_LONGEST_HREF = 65_536  # a longer one is not parsed
+_SHOWN = 200  # characters of an unusable href that messages show
+_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+
+_CREDENTIALS = re.compile(r"//[^/?#]*@")
+
+_SCHEME = re.compile(r"[\x00-\x20]*([A-Za-z][A-Za-z0-9+.-]*):")
+_NO_PAGE = re.compile(r"[\x00-\x20]*(?:(?:javascript|mailto|tel|data|sms|about|blob):|#|$)", re.IGNORECASE)
+_UNTIDY_ESCAPE = re.compile(
+    r"%(?:[0-9A-Fa-f][a-f]|[a-f][0-9A-F]|2[DE]|3[0-9]|[46][1-9A-F]|[57][0-9A]|5F|7E)",
+)
+# A path that no parser would change: no escapes, no empty or dot segments.
+_PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+)++/?")
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
+_PLAIN_ESCAPES = {f"%{byte:02X}": chr(byte) if chr(byte) in _UNRESERVED else f"%{byte:02X}" for byte in range(256)}
+_BASE = re.compile(r"(https?://[^/?#\\@\x00-\x20]+)(/(?:[^?#\\\x00-\x20]*/)?)([^/?#\\\x00-\x20]*)(?:\?[^#\x00-\x20]*)?")
+
+# Session ids that are no parameter of a known name: ;jsessionid=1A2B, /(S(1a2b))/, and a long sid=.
 _SESSION = re.compile(
     r";jsessionid=[^/?;]*|/\([A-Z]\([0-9A-Za-z_-]{16,}\)\)(?=/)|(?<=[?&])sid=[0-9A-Za-z,-]{20,}(?=&|$)", re.IGNORECASE
 )
-# Characters that a browser leaves as they are, but other programs escape: [ \ ] ^ ` { | }
+# Characters that browsers leave plain and other programs escape: [ \ ] ^ ` { | }
 _TWO_SPELLINGS = re.compile(r"%(?:5[BCDE]|60|7[BCD])")
 _PLAIN = {f"%{ord(char):02X}": char for char in "[\\]^`{|}"}
 _INDEX = re.compile(r"/(?:index\.(?:html?|php|aspx?|jsp|shtml|cfm)|default\.(?:html?|aspx?))$", re.IGNORECASE)
 _NAME = operator.itemgetter(0)
+_KEY = operator.attrgetter("key")
 
 
 class KeyForms:
-    """Makes key forms: the canonical form without what does not make a page another page."""
+    """Makes key forms: canonical forms without the parts that do not change the page."""
 
     def __init__(self, strip: Sequence[str], *, same_page: Sequence[SamePage] = ()) -> None:
         patterns = [one_spelling(pattern, is_query=True) for pattern in strip]
@@ -84,52 +121,14 @@ class KeyForms:
 
 
 def one_spelling(text: str, *, is_query: bool = False) -> str:
-    """A part of a canonical URL with one of the two spellings of [ ] { } | and the like; in a query also of a space."""
+    """A part of a canonical URL with one spelling of [ ] { } | and the like; in a query also of a space."""
     if is_query:
         text = text.replace("%20", "+")
     return _TWO_SPELLINGS.sub(lambda escape: _PLAIN[escape[0]], text)
 
 
-__all__ = [
-    "MOST_SPELLINGS",
-    "REASONS",
-    "Link",
-    "UrlRules",
-    "canonical",
-    "fingerprint",
-    "key_of",
-    "lane_of",
-    "named_key",
-    "origin_of",
-    "read_scope",
-    "spelling_names",
-    "spelling_turn",
-]
-
-MOST_SPELLINGS = 3
-_MEMO_BYTES = 16 * MIB
-_ENTRY_BYTES = 280  # a Link, its numbers and its entries in the memo, without the two texts
-_ORIGIN_BYTES = 400
-_LONGEST_HREF = 65_536  # a longer one is not parsed
-_SHOWN = 200  # characters of an unusable href that messages show
-_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-
-_CREDENTIALS = re.compile(r"//[^/?#]*@")
-
-_SCHEME = re.compile(r"[\x00-\x20]*([A-Za-z][A-Za-z0-9+.-]*):")
-_NO_PAGE = re.compile(r"[\x00-\x20]*(?:(?:javascript|mailto|tel|data|sms|about|blob):|#|$)", re.IGNORECASE)
-_UNTIDY_ESCAPE = re.compile(
-    r"%(?:[0-9A-Fa-f][a-f]|[a-f][0-9A-F]|2[DE]|3[0-9]|[46][1-9A-F]|[57][0-9A]|5F|7E)",
-)
-# A path that no parser would change: no escapes, no empty or dot segments.
-_PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+)++/?")
-_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
-_BASE = re.compile(r"(https?://[^/?#\\@\x00-\x20]+)(/(?:[^?#\\\x00-\x20]*/)?)([^/?#\\\x00-\x20]*)(?:\?[^#\x00-\x20]*)?")
-
-
 def canonical(url: str) -> str:
-    """The canonical form of a URL that a person gave. Raises UsageError that says what is wrong with the URL."""
+    """The canonical form of a URL that a person typed. Raises UsageError."""
     text = url.strip()
     form = _form(text, "")
     if form is None:
@@ -140,7 +139,7 @@ def canonical(url: str) -> str:
 
 
 def lane_of(url: str) -> str:
-    """The lane of a canonical URL: its host, and its port unless that is the scheme's own."""
+    """The lane of a canonical URL: its host, and its port unless that is the scheme's default."""
     start = url.index("//") + 2
     return url[start : url.index("/", start)]
 
@@ -163,14 +162,14 @@ def named_key(name: str) -> int:
 
 
 def spelling_names(key: int, url: str) -> list[str]:
-    """The names of one spelling of a page, as the first, second or third that redirects led to.
+    """Key names for a spelling of a page that a redirect led to: one each for the first, second and third spelling.
 
-    A redirect to another spelling needs a task beside the page's own, and must end if the spellings form a circle."""
+    A redirect to another spelling needs a task beside the page's own; a circle of spellings must end."""
     return [f"{key} spelled {turn} {url}" for turn in range(1, MOST_SPELLINGS + 1)]
 
 
 def spelling_turn(task_key: int, *, key: int, url: str) -> int | None:
-    """Which spelling of the page with this key a task of this URL is: 0 for the first met; None: of another page."""
+    """Which spelling of the page with this key the task is: 0: the first one; None: the task is of another page."""
     if task_key == key:
         return 0
     keys = map(named_key, spelling_names(key, url))
@@ -178,7 +177,7 @@ def spelling_turn(task_key: int, *, key: int, url: str) -> int | None:
 
 
 def read_scope(allow: Iterable[str], *, start_hosts: Iterable[str] = ()) -> Scope:
-    """The scope that `allow` describes; without entries, the lanes of the start URLs."""
+    """The scope of the setting `allow`; without entries, the lanes of the start URLs."""
     lanes, suffixes, prefixes = set(), [], []
     entries = list(allow)
     for entry in entries:
@@ -199,7 +198,7 @@ def read_scope(allow: Iterable[str], *, start_hosts: Iterable[str] = ()) -> Scop
 
 
 class UrlRules:
-    """Turns hrefs into links. Built once per worker; the same href on the same page gives the same link for ever."""
+    """Resolves hrefs to links. Built once per worker; the same href on the same page always has the same link."""
 
     def __init__(
         self,
@@ -221,14 +220,14 @@ class UrlRules:
         self._link_base = self._use_base("")
 
     def resolve(self, href: str, base: str = "") -> Link:
-        """The link that an href on the page `base` stands for. Never raises."""
+        """The link of an href on the page `base`. Never raises."""
         link_base = self._link_base
         if link_base.given != base:
             link_base = self._use_base(base)
         return link_base.memo.links.get(href) or self._find(href, link_base) or self._link(href, link_base.base)
 
     def resolve_page(self, href: str, base: str) -> Link | None:
-        """The same, but None for an href that leads to no other page (#top, mailto:)."""
+        """Like `resolve`, but None for an href that leads to no other page (#top, mailto:)."""
         link_base = self._link_base
         if link_base.given != base:
             link_base = self._use_base(base)
@@ -254,13 +253,13 @@ class UrlRules:
     def sort_out(self, hrefs: Iterable[str], base: str) -> tuple[dict[int, str], list[Link]]:
         """The links of one page: the keys of plain links with an href for each, in any order, and the other links.
 
-        Most links of most pages are plain and known: these cost two look-ups and nothing more."""
+        Most links of most pages are plain and known: each costs two look-ups."""
         link_base = self._link_base
         if link_base.given != base:
             link_base = self._use_base(base)
         unique = dict.fromkeys(hrefs)
         hits = list(map(link_base.memo.keys.get, unique))
-        # Backwards: of several hrefs with one key the first is kept.
+        # Reversed, so that of several hrefs with one key the first is kept.
         plain = dict(zip(reversed(hits), reversed(unique), strict=True))
         others: list[Link] = []
         if None in plain:
@@ -274,7 +273,7 @@ class UrlRules:
         return cast("dict[int, str]", plain), others
 
     def _sort_new(self, hrefs: list[str], plain: dict[int | None, str], others: list[Link]) -> None:
-        """Sort out hrefs that the memo does not know as plain, on the page whose base is in use."""
+        """Sort out hrefs that the memo does not have as plain links, on the page of the current base."""
         for href in hrefs:
             link = self._find(href, self._link_base)
             if link is not None and link.is_plain:
@@ -283,7 +282,7 @@ class UrlRules:
                 others.append(link)
 
     def plain_keys(self, urls: Sequence[str], base: str) -> list[int | None]:
-        """The key of each of these URLs, in their order; None where the link is not plain."""
+        """The key of each URL, in order; None if its link is not plain."""
         link_base = self._link_base
         if link_base.given != base:
             link_base = self._use_base(base)
@@ -300,7 +299,7 @@ class UrlRules:
         return _key(self._key_forms.of(url)[0], method, body)
 
     def check(self, url: str) -> str | None:
-        """The reason why this URL would be kept out, one of REASONS."""
+        """The reason why the URL would be rejected, one of REASONS; None: it would not."""
         return self._link(url, "").rejected
 
     def _use_base(self, given: str) -> LinkBase:
@@ -313,7 +312,7 @@ class UrlRules:
             link_base = LinkBase(given, base, base, "", "", self._memo_of(base))
         else:
             origin, folder, name = parts.groups()
-            # Rooted, //folder/x would name a host: relative hrefs are not remembered there.
+            # Rooted, //folder/x would be a host: relative hrefs are not remembered there.
             page = folder + name if not folder.startswith("//") else ""
             link_base = LinkBase(given, base, origin, folder if page else "", page, self._memo_of(origin))
         self._link_base = link_base
@@ -356,9 +355,9 @@ class UrlRules:
             link_base.memo.keys[name] = link.key
 
     def _plain_form(self, name: str, link_base: LinkBase) -> str | None:
-        """The canonical form, if a regular expression can tell it: the parser is a third of the cost of a new link."""
+        """The canonical form of a simple path, without the parser, which is a third of the cost of a new link."""
         rooted = name.removeprefix(link_base.origin)
-        # The origins in `_lanes` are canonical: they were cut from canonical URLs.
+        # The origins in `_lanes` are canonical: they are parts of canonical URLs.
         if link_base.origin in self._lanes and len(rooted) < self._longest and _PLAIN_PATH.fullmatch(rooted):
             return link_base.origin + rooted
         return None
@@ -393,12 +392,8 @@ class UrlRules:
         return Link(url, fingerprint(form), lane, shape, form != url, reason)
 
     def _stays_on_host(self, lane: str, base: str) -> bool:
-        """Without an `allow`, a page's own host is in scope wherever the page came from: a file, a redirect."""
+        """Whether the link is in scope without `allow`: the page's own host always is, also after a redirect."""
         return self._is_open and base != "" and lane_of(base) == lane
-
-
-_KEY = operator.attrgetter("key")
-_PLAIN_ESCAPES = {f"%{byte:02X}": chr(byte) if chr(byte) in _UNRESERVED else f"%{byte:02X}" for byte in range(256)}
 
 
 def _first_of_each_key(links: list[Link]) -> list[Link]:
@@ -422,7 +417,7 @@ def _form(href: str, base: str) -> str | None:
 
 
 def _tidy(url: str) -> str:
-    # Next to a stray %, decoding could make a new escape: %%37E.
+    # After a stray %, decoding could make a new escape: %%37E.
     if not _UNTIDY_ESCAPE.search(url) or _BROKEN_ESCAPE.search(url):
         return url
     return _ESCAPE.sub(lambda escape: _PLAIN_ESCAPES[escape[0].upper()], url)

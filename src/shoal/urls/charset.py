@@ -1,15 +1,8 @@
-"""The charset that a document declares in itself, found as browsers find it.
+"""The charset of a body, as browsers find it (byte order mark, header, declaration, else by trying), and its text.
 
-First the prescan of the HTML Standard over the first 1024 bytes: a rough tokenizer that skips comments and the values
-of attributes. A browser also obeys a <meta> that its parser meets later, and reads the page again; so does this.
-
-The labels of the Encoding Standard: what a page may call its charset, and the charset that is meant.
-
-Bytes to text as browsers do it: by byte order mark, header, declaration, else by trying. Never raises.
-
-What bytes mean in a charset is told by the Encoding Standard, and not by Python's codecs, which differ from it in
-hundreds of characters and in what a broken character swallows. Its reference decoder, encoding_rs, comes with the HTTP
-client.
+A declaration is found by the prescan of the HTML Standard over the first 1024 bytes, and in a later <meta> that a
+browser's parser would obey, too. Bytes are decoded by the Encoding Standard: Python's codecs differ from it in hundreds
+of characters and after broken ones. Its reference decoder, encoding_rs, is part of the HTTP client.
 """
 
 from __future__ import annotations
@@ -74,7 +67,7 @@ x-user-defined: x-user-defined
 
 
 def charset_named(label: str) -> str | None:
-    """The name of the charset that a label means, in lower case; None for a label that the Standard does not list."""
+    """The name of the charset with this label, in lower case; None: the Encoding Standard has no such label."""
     return LABELS.get(label.strip(_SPACES).lower()) if len(label) <= _LONGEST else None
 
 
@@ -94,7 +87,7 @@ LABELS: Final = _by_label()
 
 PRESCANNED: Final = 1024
 
-# A hostile page must not be walked through for seconds.
+# Limits, or a hostile page would take seconds.
 _SEARCHED: Final = 1_048_576
 _MOST_METAS: Final = 1_000
 _LONGEST_META: Final = 2_048
@@ -102,11 +95,11 @@ _SLASH: Final = 0x2F
 _SPACE: Final = rb"[\t\n\f\r ]"
 _NAME: Final = rb"(?:=[^\t\n\f\r />=]*+|[^\t\n\f\r />=]++)"
 _VALUE: Final = rb"""(?:"[^"]*+"|'[^']*+'|[^\t\n\f\r >"'][^\t\n\f\r >]*+|(?=>))"""
-# A name that is followed by an = has a value: without its closing quote the tag has no end.
+# A name followed by = has a value: without the closing quote the tag has no end.
 _ATTRIBUTE: Final = rb"%s(?:%s*+=%s*+%s|(?!%s*+=))" % (_NAME, _SPACE, _SPACE, _VALUE, _SPACE)
 _ATTRIBUTES: Final = rb"((?:[\t\n\f\r /]++|%s)*+)>" % _ATTRIBUTE
 _ONE_ATTRIBUTE: Final = re.compile(rb"(%s)(?:%s*+=%s*+(%s))?+" % (_NAME, _SPACE, _SPACE, _VALUE))
-# A comment, a <meta>, another tag, other markup; else one of these without its end.
+# A comment, a <meta>, another tag or other markup; last: one of these without its end.
 _MARKUP: Final = re.compile(
     rb"<(?:!--(?:-?>|.*?-->)|meta(?=[\t\n\f\r /])%s|/?([a-z][^\t\n\f\r >]*+)%s|(?!!--|/[a-z])[!/?][^>]*+>"
     rb"|((?:/?[a-z]|[!/?])))" % (_ATTRIBUTES, _ATTRIBUTES),
@@ -118,7 +111,7 @@ _IN_CONTENT: Final = re.compile(
 )
 _XML: Final = re.compile(rb"""\s*<\?xml\b[^>]*?\bencoding[\x00-\x20]*=[\x00-\x20]*(?:"([^">]*)"|'([^'>]*)')""")
 _WIDE_XML: Final = ((b"<\0?\0x\0", "utf-16le"), (b"\0<\0?\0x", "utf-16be"))
-# Elements whose content is text to the parser, whatever it looks like.
+# Elements whose content the parser reads as text.
 _RAW: Final = {
     name: re.compile(b"</" + name + rb"[\t\n\f\r />]", re.IGNORECASE)
     for name in (b"iframe", b"noembed", b"noframes", b"script", b"style", b"textarea", b"title", b"xmp")
@@ -126,13 +119,13 @@ _RAW: Final = {
 
 
 def declared_in_head(body: bytes) -> str | None:
-    """The charset that the first 1024 bytes declare by the rules of the prescan, or an XML declaration."""
+    """The charset declared in the first 1024 bytes: by the prescan, or in an XML declaration."""
     head = body[:PRESCANNED]
     return (_prescan(head) if b"charset" in head.lower() else None) or declared_in_xml(head)
 
 
 def declared_in_xml(body: bytes) -> str | None:
-    """The charset of the XML declaration that a document begins with."""
+    """The charset of the XML declaration at the start of a document."""
     for start, charset in _WIDE_XML:
         if body.startswith(start):
             return charset
@@ -146,9 +139,9 @@ def xml_label(body: bytes) -> str:
 
 
 def declared_later(body: bytes, *, fallback: str) -> str | None:
-    """The charset of the first <meta> that a parser obeys, wherever it stands; None if there is none.
+    """The charset of the first <meta> that a parser obeys, anywhere in the document; None: none.
 
-    `fallback` is the charset without one: a <meta> that says the same is not looked at closely."""
+    fallback: the charset without a <meta>; a <meta> with the same charset is not checked further."""
     body = body[:_SEARCHED]
     lowered = body.lower()
     if b"charset" not in lowered:
@@ -182,9 +175,9 @@ def _prescan(head: bytes) -> str | None:
 
 
 def _tag_after(body: bytes, position: int, least: int) -> int:
-    """Where the first tag at `least` or later begins that a parser sees, if it begins to read at `position`.
+    """The start of the first tag at `least` or later, for a parser that starts at `position`.
 
-    It sees none in a comment, in the value of an attribute, in a script and the like."""
+    Tags in comments, attribute values, scripts and the like do not count."""
     while position < least and (markup := _MARKUP.search(body, position)):
         if markup[4]:
             return len(body)
@@ -216,11 +209,11 @@ def _in_content(content: bytes) -> str | None:
 
 def _named(label: str) -> str | None:
     charset = charset_named(label)
-    # The declaration was readable as ASCII, so the document is not UTF-16, whatever it says.
+    # The declaration is readable as ASCII, so the document is not UTF-16, whatever it declares.
     return "utf-8" if charset in ("utf-16le", "utf-16be") else charset
 
 
-# The charsets that do not have exactly one character for each byte.
+# The charsets that do not map each byte to one character.
 MULTI_BYTE: Final = frozenset(
     ("utf-16le", "utf-16be", "gbk", "gb18030", "big5", "euc-jp", "iso-2022-jp", "shift_jis", "euc-kr", "replacement")
 )
@@ -231,13 +224,13 @@ _HEADER: Final = re.compile(r"(?<![\w-])charset\s*=\s*[\"']?\s*([^\s\"';,]+)", r
 
 
 def charset_of(body: bytes, content_type: str | None) -> str:
-    """The charset of this body by its name in the Encoding Standard, in lower case: utf-8, windows-1252, shift_jis."""
+    """The charset of a body, as named in the Encoding Standard, in lower case: utf-8, windows-1252, shift_jis."""
     charset = marked_charset(body) or (_stated(content_type) if content_type else None)
     if charset is not None:
         return charset
     kind = (content_type or "").lower()
     is_html = "html" in kind or ("xml" not in kind and _MARKUP_START.match(body) is not None)
-    # Nothing is searched in JSON, say, which may have HTML in its texts, nor beyond the declaration of XML.
+    # Other types are not searched for <meta>: JSON may contain HTML, XML has only its declaration.
     charset = declared_in_head(body) if is_html else declared_in_xml(body)
     if charset is None:
         charset = "utf-8" if is_utf8(body) else "windows-1252"
@@ -247,14 +240,14 @@ def charset_of(body: bytes, content_type: str | None) -> str:
 
 
 def marked_charset(body: bytes) -> str | None:
-    """The charset of a byte order mark, if the body begins with one."""
+    """The charset of the body's byte order mark; None: it has none."""
     if not body.startswith(_ANY_MARK):
         return None
     return next(name for mark, name in _MARKS if body.startswith(mark))
 
 
 def is_utf8(body: bytes) -> bool:
-    """Whether every byte of this means something in UTF-8."""
+    """Whether the body is valid UTF-8."""
     try:
         body.decode("utf-8")
     except UnicodeDecodeError:
@@ -263,7 +256,7 @@ def is_utf8(body: bytes) -> bool:
 
 
 def text_of(body: bytes, charset: str) -> str:
-    """The body as text, without its byte order mark; bytes that mean nothing in this charset become �."""
+    """The body as text, without its byte order mark; invalid bytes become �."""
     name = charset_named(charset) or "utf-8"
     if name == "utf-8":
         return body.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
@@ -274,7 +267,7 @@ def text_of(body: bytes, charset: str) -> str:
 
 @lru_cache(maxsize=32)
 def characters_of(charset: str) -> str:
-    """The 256 characters of a charset with one byte for each; � for bytes that mean nothing."""
+    """The 256 characters of a single-byte charset; � for invalid bytes."""
     return _decoded(bytes(range(256)), charset)
 
 

@@ -1,7 +1,7 @@
-"""A worker's memory of the links of pages: a link that many pages have in common is worked out once.
+"""A worker's cache of links, one memo per origin: a link that many pages share is resolved once.
 
-There is one memo per origin. It knows an href that starts with http:// or a slash by that text, and a relative href by
-the same href rooted at the host, so that all pages of an origin share their links.
+An href that starts with http:// or a slash is its own name in the memo; a relative href is named by its path from the
+host's root, so that all pages of an origin share their links.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import msgspec
 
 WEB = ("https://", "http://")
-MAKES_A_HOST = frozenset("/\\\t\n\r")  # after one slash: then the next word would be read as a host
-# What most relative hrefs begin with, before or after one "../".
+MAKES_A_HOST = frozenset("/\\\t\n\r")  # after a slash they make the next word a host
+# The first character of most relative hrefs, before or after one "../".
 _USUAL = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~")
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):
-    """A URL found or given, with all that the rules say about it.
+    """A resolved URL and its verdict.
 
-    `merged`: the key form differs from the URL. `rejected`: the rule that keeps it out, one of REASONS. "out_of_scope"
-    and "facets" come last: a caller who overrides them has a link that no other rule keeps out.
+    - `merged`: the key form differs from the URL
+    - `rejected`: the rule that rejects it, one of REASONS. "out_of_scope" and "facets" are checked last: a caller may
+      override them, as no other rule rejects the link
     """
 
     url: str
@@ -30,12 +31,12 @@ class Link(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_plain(self) -> bool:
-        """Whether its key says everything about it: it is neither rejected nor merged."""
+        """Whether it is neither rejected nor merged: then its key is enough."""
         return self.rejected is None and not self.merged
 
 
 class Memo:
-    """The known hrefs of an origin: the link of each, and for plain links the key alone."""
+    """The known hrefs of an origin: the link of each, and the keys of plain links."""
 
     __slots__ = ("keys", "links")
 
@@ -50,10 +51,12 @@ class Memo:
 
 
 class LinkBase:
-    """The URL that the hrefs of a page are relative to, taken apart for looking them up in the memo of its origin.
+    """The base URL of a page's hrefs, split for look-ups in the memo of its origin.
 
-    `given` is the URL as it was given, `base` its canonical form. `folder` and `page` are its path up to the last
-    slash and as a whole, `above` the folder that ".." stands for; empty where relative hrefs are not remembered."""
+    - `given`: the URL as given; `base`: its canonical form
+    - `page`: its path; `folder`: the path up to the last slash; `above`: the folder ".."; empty where relative hrefs
+      are not remembered
+    """
 
     __slots__ = ("above", "base", "folder", "given", "memo", "origin", "page")
 
@@ -67,7 +70,7 @@ class LinkBase:
         self.memo = memo
 
     def other_name(self, name: str) -> str:
-        """http://host/x for /x on that host, and the reverse; empty where the two may mean different URLs."""
+        """http://host/x for /x on that host, and the reverse; empty if the two may be different URLs."""
         rooted = name.removeprefix(self.origin)
         if not self.folder or rooted[:1] != "/" or rooted[1:2] in MAKES_A_HOST:
             return ""
@@ -75,11 +78,11 @@ class LinkBase:
 
 
 def names_of(hrefs: list[str], link_base: LinkBase) -> list[str]:
-    """The names of hrefs in the memo, as `name_of` gives them."""
+    """The names of hrefs in the memo, as by `name_of`."""
     folder, above = link_base.folder, link_base.above
     if not folder:
         return [name_of(href, link_base) for href in hrefs]
-    # In one expression, because this is done for every relative link of every page.
+    # One expression, because it runs for every relative link of every page.
     return [
         folder + href
         if href[:1] in _USUAL and ":" not in href
@@ -105,7 +108,7 @@ def name_of(href: str, link_base: LinkBase) -> str:
 
 
 def _rooted(folder: str, href: str) -> str:
-    """A relative href with its path from the root of its host; empty if that could be read as a host."""
+    """A relative href as a path from the host's root; empty if it could be read as a host."""
     while href.startswith("../"):
         href = href[3:]
         folder = folder[: folder.rfind("/", 0, -1) + 1] or "/"

@@ -1,6 +1,6 @@
-"""The query of a link in the charset of its page, as browsers send it: a site in Shift_JIS expects ?q=%93%FA%96%7B.
+"""Encodes the query of a link in the charset of its page, as browsers do: a Shift_JIS site expects ?q=%93%FA%96%7B.
 
-The path of a URL is always in UTF-8, and so is the query of a page in UTF-8 or UTF-16.
+Paths are always in UTF-8, and so are queries of pages in UTF-8 or UTF-16.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from urllib.parse import quote_from_bytes
 from shoal.urls.charset import MULTI_BYTE, characters_of, text_of
 
 _QUERIES_IN_UTF8: Final = frozenset({"utf-8", "utf-16le", "utf-16be", "replacement"})
-# What stands in a query as it is: all of ASCII but controls, space, and " # ' < >
+# Characters that a query has unescaped: all of ASCII but controls, space, and " # ' < >
 _SAFE: Final = "".join(chr(byte) for byte in range(0x21, 0x7F) if chr(byte) not in "\"#'<>")
 _DROPPED: Final = dict.fromkeys(map(ord, "\t\n\r"))
 _ROWS: Final = range(0x81, 0xFF)
 _TRAILS: Final = [*range(0x40, 0x7F), *range(0x80, 0xFF)]
 _HALF_WIDTH: Final = range(0xFF61, 0xFFA0)
-# Characters that these encoders write although no bytes are read as them.
+# Characters that these encodings write but never read.
 _JAPANESE: Final = {"\xa5": b"\\", "\u203e": b"~"}
 _GB18030_2005: Final = dict(
     zip(
@@ -60,20 +60,20 @@ def _quoted(character: str, encoded: bytes | None) -> str:
 
 
 def _four_bytes(character: str, charset: str) -> bytes | None:
-    """gb18030 has four bytes for every character that is not in its table."""
+    """The four bytes that gb18030 has for a character outside its table; None: none, or another charset."""
     if charset != "gb18030" or character == "\ue5e5" or "\ud800" <= character <= "\udfff":
         return None
     return b"\x81\x35\xf4\x37" if character == "\ue7c7" else character.encode("gb18030")
 
 
-@lru_cache(maxsize=64)  # of every charset: a site could make them again for each page
+@lru_cache(maxsize=64)  # more than there are charsets: a site could change its charset on each page
 def _bytes_by_character(charset: str) -> dict[str, bytes]:
-    """How each character but those of ASCII is written: the decoder's answers, turned round."""
+    """The bytes of each non-ASCII character: the decoder's table, inverted."""
     if charset not in MULTI_BYTE:
         return _turned_round((bytes((byte,)), character) for byte, character in enumerate(characters_of(charset)))
     if charset == "shift_jis":
         pairs = _pairs(charset, [*range(0x81, 0xA0), *range(0xE0, 0xFD)])
-        # The first of these rows repeat characters of later ones, the others are for private use.
+        # Rows 0xED to 0xF9 repeat characters of later rows, or are for private use.
         table = _turned_round(pair for pair in pairs if not 0xED <= pair[0][0] <= 0xF9)
         table |= {chr(0xFF61 + index): bytes((0xA1 + index,)) for index in range(len(_HALF_WIDTH))}
         return {**table, **_JAPANESE, "\x80": b"\x80", "\u2212": table["\uff0d"]}
@@ -90,9 +90,9 @@ def _bytes_by_character(charset: str) -> dict[str, bytes]:
 
 
 def _pairs(charset: str, leads: Iterable[int]) -> list[tuple[bytes, str]]:
-    """Every pair of bytes that is one character, in the order of the bytes."""
+    """All pairs of bytes that are one character, in byte order."""
     pairs = [bytes((lead, trail)) for lead in leads for trail in _TRAILS]
-    # A line feed ends whatever a broken pair has begun.
+    # A line feed ends the sequence of a broken pair.
     texts = text_of(b"\n".join(pairs), charset).split("\n")
     return [(pair, text) for pair, text in zip(pairs, texts, strict=True) if len(text) == 1]
 
@@ -106,19 +106,19 @@ def _turned_round(pairs: Iterable[tuple[bytes, str]]) -> dict[str, bytes]:
 
 
 def _iso_2022_jp(query: str) -> str:
-    """ISO-2022-JP has states: an escape sequence says what the bytes after it mean."""
+    """The query in ISO-2022-JP, whose escape sequences switch the meaning of the bytes after them."""
     kanji = _bytes_by_character("euc-jp")
     pieces, state = [], _TO_ASCII
     for given in query:
         character = _full_width(given) if ord(given) in _HALF_WIDTH else given
         encoded = kanji.get(character)
         if encoded is None:
-            wanted = _TO_ROMAN if state == _TO_ROMAN and character not in "\\~" else _TO_ASCII
+            needed = _TO_ROMAN if state == _TO_ROMAN and character not in "\\~" else _TO_ASCII
         else:
-            wanted = _TO_ROMAN if len(encoded) == 1 else _TO_JIS
-        if wanted != state:
-            pieces.append(quote_from_bytes(wanted, safe=_SAFE))
-            state = wanted
+            needed = _TO_ROMAN if len(encoded) == 1 else _TO_JIS
+        if needed != state:
+            pieces.append(quote_from_bytes(needed, safe=_SAFE))
+            state = needed
         seven_bits = encoded and bytes(byte & 0x7F for byte in encoded)
         pieces.append(character if character.isascii() else _quoted(character, seven_bits))
     if state != _TO_ASCII:

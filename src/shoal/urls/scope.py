@@ -1,4 +1,4 @@
-"""The canonical URLs that belong to a crawl: scope, deny patterns, trap limits, and the shapes that budgets count."""
+"""Which canonical URLs belong to a crawl: scope, deny patterns, limits against traps, and the shapes of URLs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.settings.table import Settings
 REASONS = {
     "invalid_url": "it is not a URL that a browser could follow",
     "scheme": "it is neither http nor https",
-    "credentials": "it carries a user name or password, which shoal never sends from a link",
+    "credentials": "it contains a user name or password, which shoal never sends from a link",
     "url_too_long": "it has more characters than max_url_length",
     "path_too_deep": "its path has more segments than max_path_segments, as endless folders do",
     "path_repeats": "it repeats one path segment more often than max_segment_repeats, as loops of relative links do",
@@ -24,22 +24,22 @@ REASONS = {
     "depth": "it is more links away from a start URL than max_depth",
     "too_many_links": "its page had more links than max_links, and it was beyond them",
     "robots": "the host's robots.txt disallows it",
-    "robots_unavailable": "its host could not say what its robots.txt allows, so nothing is fetched for now",
+    "robots_unavailable": "its host's robots.txt could not be read, so nothing is fetched from it for now",
     "merged": "it is another spelling of a known URL: escapes, order of parameters, tracking, or what same_page names",
     "max_pages": "the crawl had already accepted max_pages tasks",
     "max_per_host": "the crawl had already accepted max_per_host tasks for its host",
     "max_per_shape": "the crawl had already accepted max_per_shape tasks for URLs of its shape on this host",
-    "too_many_kinds": "the crawl had 16 kinds of tasks already, and its kind was none of them",
-    "facets": "its path was met with more sets of parameter names than max_facets, and its set was not among the first",
-    "equal_pages": "the last max_equal_pages pages of its shape had nothing new on them, so more of them were given up",
+    "too_many_kinds": "its kind is new, and the crawl had 16 kinds of tasks already",
+    "facets": "its path has more sets of parameter names than max_facets, and its set is not among the first",
+    "equal_pages": "the last max_equal_pages pages of its shape or lane had no new content, so it was not fetched",
     "duplicate": "it was already known to the crawl",
-    "bad_sitemap": "it is a sitemap or feed that could not be read, or not all of it",
-    "sitemap_entry": "it is an entry of a sitemap, feed or list without a URL that can be used",
-    "sitemap_chain": "it is a sitemap that a sitemap named, which was named by a sitemap, and so on",
-    "redirect_loop": "its redirects lead back to where they came from, or further than max_redirects",
+    "bad_sitemap": "it is a sitemap or feed that could not be read in full",
+    "sitemap_entry": "it is an entry of a sitemap, feed or list without a usable URL",
+    "sitemap_chain": "it is a sitemap nested too deep in other sitemaps",
+    "redirect_loop": "its redirects form a circle, or are more than max_redirects",
 }
 
-# The setting to raise for URLs that a limit kept out, by the limit's reason.
+# The setting to raise, by the reason of the limit that rejected URLs.
 RAISED_BY = {
     "url_too_long": "max_url_length",
     "path_too_deep": "max_path_segments",
@@ -80,7 +80,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits:
-    """The rules that look at one canonical URL alone."""
+    """The rules for a single canonical URL."""
 
     def __init__(self, settings: Settings) -> None:
         self._segments = settings.max_path_segments
@@ -88,7 +88,7 @@ class Limits:
         self._denied = [_compile(pattern) for pattern in settings.deny]
 
     def broken_by(self, url: str, path: str) -> str | None:
-        """The name of the first rule that keeps the URL out."""
+        """The first rule that rejects the URL; None: none does."""
         slashes = path.count("/")
         if slashes > self._segments and slashes - path.endswith("/") > self._segments:
             return "path_too_deep"
@@ -101,17 +101,17 @@ class Limits:
 
 
 class Facets:
-    """Keeps out the endless URLs of faceted lists, which can be narrowed by any mix of parameters.
+    """Rejects the endless URLs of faceted lists, which any combination of parameters narrows.
 
-    A faceted list is known by the many different sets of parameter names that its path occurs with. The first `limit`
-    sets are taken, later sets are not. Each worker counts for itself."""
+    A faceted list is a path with many different sets of parameter names. The first `limit` sets are accepted. Each
+    worker counts for itself."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._sets: dict[int, set[int]] = {}
 
     def refuse(self, path: str, parameters: Sequence[str]) -> bool:
-        """Whether these parameters are one set too many for the path, which includes its lane."""
+        """Whether these parameters are a set beyond the limit. path: with its lane."""
         if not self._limit:
             return False
         if len(self._sets) >= _PATHS_REMEMBERED:
@@ -127,11 +127,11 @@ class Facets:
 
 
 class Shapes:
-    """Fingerprints that all URLs of one kind share, so that a trap fills one budget.
+    """Fingerprints that similar URLs share, so that `max_per_shape` limits a trap.
 
     A number becomes 0, the last name of a path and any name of several words become s, parameters count by name only:
     /calendar/2026/05/12 is /calendar/0/0/0, /shop/blue-shirt?size=m is /shop/s?size. All sets of more than three
-    parameters count as one: else each combination of facets would be a shape of its own.
+    parameters are one shape: else each combination of facets would have its own.
     """
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class Shapes:
 
 
 def fingerprint(text: str, extra: bytes = b"") -> int:
-    """A signed 64-bit number that stands for the text. Stored in frontiers: it must never change."""
+    """A signed 64-bit hash of the text. Stored in frontiers: it must never change."""
     digest = blake2b(text.encode("utf-8", "surrogatepass") + extra, digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 

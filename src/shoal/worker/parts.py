@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 from shoal.archive.base import Archive
 from shoal.exits.troubles import Troubles
 from shoal.frontier.base import Frontier
+from shoal.journey.intake import RecentKeys
 from shoal.journey.notes import FailingHandlers
-from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished
 from shoal.model import HTTP, Lease, Pool, Result, SettleReport
 from shoal.spider.spider import Spider

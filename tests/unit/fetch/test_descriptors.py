@@ -110,7 +110,7 @@ def test_an_address_that_no_address_of_this_machine_reaches_is_told_from_a_lack_
     ("number", "said"),
     [
         (errno.EMFILE, "open files: all"),
-        (errno.ENFILE, "open files: those of the whole system are in use: raise fs.file-max"),
+        (errno.ENFILE, "open files: all of the system are in use: raise fs.file-max"),
         (errno.EADDRNOTAVAIL, "ports: none is left for a new connection: widen net.ipv4.ip_local_port_range"),
         (errno.ENOBUFS, "memory: the system has none for a new connection: No buffer space available"),
     ],

@@ -13,8 +13,7 @@ import pydantic
 from shoal import Item, Page, Request, Spider
 from shoal.journey.handlers import Handlers
 from shoal.journey.harvest import Harvest
-from shoal.journey.intake import Intake
-from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.intake import Intake, RecentKeys
 from shoal.settings.table import Settings
 from shoal.testing.fakes import make_page
 from shoal.urls.canonical import UrlRules

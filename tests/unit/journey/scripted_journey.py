@@ -8,11 +8,10 @@ from typing import Any
 
 from shoal import Item, Page, Spider
 from shoal.fetch.base import Fetcher
-from shoal.journey.conditional import FormerPages, LastVisits
+from shoal.journey.conditional import ArchivedPages, LastVisits
 from shoal.journey.handlers import Handlers
-from shoal.journey.intake import Intake
+from shoal.journey.intake import Intake, RecentKeys
 from shoal.journey.journey import Journey
-from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished, Keeping
 from shoal.journey.robots import LaneRules
 from shoal.model import Crawl, LaneUpdate, Lease
@@ -55,7 +54,7 @@ class ScriptedJourney:
         *,
         needs_rules: bool = False,
         last_visits: LastVisits | None = None,
-        former_pages: FormerPages | None = None,
+        archived_pages: ArchivedPages | None = None,
         fetcher: Fetcher | None = None,
         keeping: Keeping = "nothing",
         **settings: Any,
@@ -76,7 +75,7 @@ class ScriptedJourney:
             lane_rules=self.rules,
             passages=passages_for(fetcher or self.fetcher, settings=self.settings),
             last_visits=last_visits,
-            former_pages=former_pages,
+            archived_pages=archived_pages,
             keeping=keeping,
             clock=lambda: NOW,
             rng=random.Random(1),

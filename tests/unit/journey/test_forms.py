@@ -19,9 +19,7 @@ from shoal.errors import UsageError
 from shoal.journey.alarm import HandlerTimeout
 from shoal.journey.handlers import Handlers
 from shoal.journey.harvest import Harvest
-from shoal.journey.intake import Found, Intake
-from shoal.journey.plain_requests import MOST_TOGETHER, HandlerNames, PlainRequests
-from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.intake import MOST_TOGETHER, Found, HandlerNames, Intake, PlainRequests, RecentKeys
 from shoal.model import Task
 from shoal.settings.table import Settings
 from shoal.testing.fakes import make_page, respond, task_for

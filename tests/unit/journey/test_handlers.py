@@ -127,7 +127,7 @@ class Forgetful(Spider):
 
 @pytest.mark.parametrize("name", ["parse", "later"])
 async def test_links_that_a_handler_neither_yields_nor_returns_are_an_error(name: str) -> None:
-    with pytest.raises(UsageError, match=r"calls page.follow and gives nothing back: write `yield page.follow"):
+    with pytest.raises(UsageError, match=r"calls page.follow and returns nothing: write `yield page.follow"):
         await run(name, Forgetful())
     assert found(await run("looks", Forgetful())) == []
 

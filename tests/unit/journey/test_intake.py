@@ -8,8 +8,7 @@ import pytest
 
 from shoal import Request
 from shoal.errors import UsageError
-from shoal.journey.intake import Found, Intake
-from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.intake import Found, Intake, RecentKeys
 from shoal.model import Render, Task
 from shoal.settings.table import Settings
 from shoal.testing.fakes import make_page, task_for

@@ -13,7 +13,7 @@ from handler_runs import Forms, found, handlers
 
 from shoal import Page, Spider
 from shoal.journey.harvest import Harvest
-from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.intake import RecentKeys
 from shoal.journey.sitemaps import PAGES, SITEMAP, last_page
 from shoal.model import Visit
 from shoal.testing.fakes import make_page

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.intake import RecentKeys
 
 KEYS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 

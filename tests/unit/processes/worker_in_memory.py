@@ -10,9 +10,8 @@ from typing import Any
 from shoal import Item, Page, Spider
 from shoal.fetch.base import Fetch, Response
 from shoal.journey.handlers import Handlers
-from shoal.journey.intake import Intake
+from shoal.journey.intake import Intake, RecentKeys
 from shoal.journey.journey import Journey
-from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.robots import LaneRules
 from shoal.model import Crawl
 from shoal.settings.table import Settings

@@ -1,11 +1,11 @@
-"""Finds kinds of pages that say nothing new, so that a trap is left after a few hundred pages."""
+"""The setting `max_equal_pages`: gives up URLs of a shape or lane whose pages all have the same content (traps)."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.intake import RecentKeys
 from shoal.model import Task
 from shoal.spider.page import Page
 
@@ -17,7 +17,7 @@ MAX_KINDS: Final = 20_000
 LONGEST_FOLDED: Final = 65_536
 LARGEST_WALKED: Final = 256 * 1024
 
-# A year with a month, or parameters of a calendar. On such a page, new numbers alone are nothing new.
+# A year with a month, or parameters of a calendar. On such a page, new digits alone do not count as new content.
 _DATED: Final = re.compile(
     r"(?<!\d)(?:1[89]|2\d)\d\d(?:[/_.-]?(?:0[1-9]|1[0-2])|[/_.-][1-9](?!\d))|[?&](?:year|month|week|day|date)=",
     re.IGNORECASE,
@@ -25,11 +25,11 @@ _DATED: Final = re.compile(
 _NO_LETTERS: Final = re.compile(r"[\W\d_]+")
 
 
-class Repeats:
-    """Counts, per shape and per lane, the pages in a row that had no new content.
+class EqualPages:
+    """Counts, per shape and per lane, the pages in a row without new content.
 
-    At the limit the shape or lane is exhausted: its tasks are given up unfetched, except one in fifty. The first of
-    these with new content ends that. Each worker counts for itself, and forgets when it ends."""
+    At the limit the shape or lane is exhausted: its tasks are given up unfetched, except one in PROBE_EVERY; one of
+    these with new content sets the count to 0. Each worker counts for itself, in memory."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -39,21 +39,21 @@ class Repeats:
         self._noted = 0
 
     def exhausted(self, task: Task) -> bool:
-        """Whether the task is not worth a request. A task that a person asked for is always worth one."""
+        """Whether to give the task up unfetched. Start URLs are always fetched."""
         if task.parent is None or not self._is_at_limit(task):
             return False
         self._given_up += 1
         return self._given_up % PROBE_EVERY != 0
 
     def note(self, page: Page) -> bool:
-        """Take in a page that was handled. True: its kind is exhausted, and its links are to be dropped."""
+        """Count a handled page. True: its shape or lane is exhausted, drop its links."""
         # Answers to HEAD are all alike, and so are error pages that go to handlers (`handle_statuses`).
         if not self._limit or not page.body or page.status >= 300:
             return False
         runs, task = self._runs, page.task
         is_sample = self._noted % SAMPLE_EVERY == 0
         self._noted += 1
-        # Reading a page's text costs a few hundredths of parsing it: one page in four is enough until one repeats.
+        # Reading the text takes a few percent of parsing: a sample is enough until a page repeats.
         if not is_sample and task.shape not in runs and task.lane not in runs:
             return False
         if self._is_new(page):
@@ -75,7 +75,7 @@ class Repeats:
         lane = page.task.lane
         if text is None:
             return self._add(hash((lane, page.body)))
-        # There is no deadline here, so large pages get only the quick checks.
+        # No deadline interrupts this code: large pages get only the quick checks.
         if len(text) <= LONGEST_FOLDED and _DATED.search(page.url):
             text = _NO_LETTERS.sub("", text)
         # The text alone first: links may differ by session ids. But a gallery's pages differ only in their pictures,

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
-from shoal.fetch.clients import CLOSE_SECONDS, WATCH_SECONDS, Relief
+from shoal.fetch.clients import CLOSE_SECONDS, WATCH_SECONDS, IdleCloser
 from shoal.testing.clock import FakeClock
 from shoal.testing.few_files import few_files
 from shoal.testing.waiting import eventually
 
 
 class Closed:
-    """A relief, and how often it closed idle connections."""
+    """A closer, and how often it closed idle connections."""
 
     def __init__(self) -> None:
         self.times = 0
         self.clock = FakeClock()
-        self.relief = Relief(self._close, clock=self.clock)
+        self.closer = IdleCloser(self._close, clock=self.clock)
 
     def _close(self) -> None:
         self.times += 1
@@ -25,16 +25,16 @@ class Closed:
 async def test_connections_that_are_idle_later_are_closed_too_while_no_descriptor_is_free() -> None:
     closed = Closed()
     with few_files():
-        closed.relief.begin()
+        closed.closer.begin()
         assert closed.times == 1
         await eventually(lambda: closed.times >= 3)
-    closed.relief.end()
+    closed.closer.end()
 
 
 async def test_looks_for_a_while_and_leaves_connections_open_once_descriptors_are_free() -> None:
     closed = Closed()
     with few_files():
-        closed.relief.begin()
+        closed.closer.begin()
         await eventually(lambda: closed.times >= 2)
     before = closed.times
     closed.clock.advance(WATCH_SECONDS)  # the look under way is the last
@@ -45,9 +45,9 @@ async def test_looks_for_a_while_and_leaves_connections_open_once_descriptors_ar
 async def test_a_lasting_shortage_of_something_else_closes_connections_once_a_second() -> None:
     closed = Closed()
     for _ in range(5):
-        closed.relief.begin()
+        closed.closer.begin()
     assert closed.times == 1
     closed.clock.advance(CLOSE_SECONDS)
-    closed.relief.begin()
+    closed.closer.begin()
     assert closed.times == 2
-    closed.relief.end()
+    closed.closer.end()

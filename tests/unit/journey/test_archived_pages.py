@@ -14,7 +14,7 @@ from shoal.archive.base import Capture
 from shoal.errors import StorageError
 from shoal.fetch.base import Fetch
 from shoal.fetch.exits import ExitConfig
-from shoal.journey.conditional import MOST_IN_VAIN, FormerPages, Found
+from shoal.journey.conditional import MOST_IN_VAIN, ArchivedPages, ArchiveRead
 from shoal.journey.results import Finished
 from shoal.model import Done, LaneUpdate, Lease, Render, Retry, Visit
 from shoal.store.base import FetchRow
@@ -30,7 +30,7 @@ EXITS = {
 }
 
 
-async def at_once(step: Callable[[], Awaitable[Found]]) -> Found:
+async def at_once(step: Callable[[], Awaitable[ArchiveRead]]) -> ArchiveRead:
     return await step()
 
 
@@ -69,9 +69,9 @@ class Before:
         capture = Capture(**about, key=1, status=self.status, headers=self.headers, content_hash=HASH, size=len(BODY))
         return [msgspec.structs.replace(capture, key=9), msgspec.structs.replace(capture, content_hash="0"), capture]
 
-    def pages(self, *crawls: str, sends_cookies: bool = True) -> FormerPages:
+    def pages(self, *crawls: str, sends_cookies: bool = True) -> ArchivedPages:
         archive: Any = self
-        return FormerPages(
+        return ArchivedPages(
             crawls or ("before",),
             read=self.fetches,
             archive=archive,
@@ -103,10 +103,10 @@ class Site:
 
 
 async def visit(
-    before: Before, site: Site | None = None, *, pages: FormerPages | None = None, **lease: Any
+    before: Before, site: Site | None = None, *, pages: ArchivedPages | None = None, **lease: Any
 ) -> tuple[Finished, Site]:
     site = site or Site()
-    scripted = ScriptedJourney(fetcher=site, former_pages=pages or before.pages(), keeping="hash")
+    scripted = ScriptedJourney(fetcher=site, archived_pages=pages or before.pages(), keeping="hash")
     await scripted.with_rules(b"")
     return await scripted.take(lease_of(**lease)), site
 
@@ -133,7 +133,7 @@ async def test_a_page_that_has_not_changed_gives_the_items_and_links_of_the_arch
 
 async def test_its_capture_is_that_of_a_page_with_what_the_304_says_anew() -> None:
     scripted = ScriptedJourney(
-        fetcher=Site(etag=STRONG, date="today", server="another"), former_pages=Before().pages(), keeping="page"
+        fetcher=Site(etag=STRONG, date="today", server="another"), archived_pages=Before().pages(), keeping="page"
     )
     page = (await scripted.take(lease_of())).page
     assert page is not None
@@ -142,7 +142,7 @@ async def test_its_capture_is_that_of_a_page_with_what_the_304_says_anew() -> No
 
 
 async def test_a_page_that_has_changed_is_one_request() -> None:
-    scripted = ScriptedJourney({URL: respond(URL, "<p>new")}, former_pages=Before().pages())
+    scripted = ScriptedJourney({URL: respond(URL, "<p>new")}, archived_pages=Before().pages())
     finished = await scripted.take(lease_of())
     assert outcome(finished) == "ok"
     assert len(scripted.fetcher.requests) == 1
@@ -261,7 +261,7 @@ async def test_crawls_are_looked_through_from_the_newest_on_for_what_is_not_foun
         return rows if crawl == "c-1" else [row for row in rows if row.key == 1]
 
     archive: Any = before
-    pages = FormerPages(("c-3", "c-2", "c-1"), read=read, archive=archive, exits={}, reach=at_once)
+    pages = ArchivedPages(("c-3", "c-2", "c-1"), read=read, archive=archive, exits={}, reach=at_once)
     for key in (1, 2):
         await pages.ask(lease_of({"key": key}))
     assert before.asked == [("c-3", [1]), ("c-3", [2]), ("c-2", [2]), ("c-1", [2])]
@@ -278,7 +278,7 @@ async def test_the_captures_of_a_batch_are_read_once() -> None:
 async def test_a_host_without_a_start_slot_for_the_second_request_ends_the_attempt_for_free() -> None:
     before, site = Before(), Site()
     before.missing = {"body"}
-    scripted = await ScriptedJourney(fetcher=site, former_pages=before.pages()).with_rules(b"")
+    scripted = await ScriptedJourney(fetcher=site, archived_pages=before.pages()).with_rules(b"")
     await scripted.frontier.update_lane("c", "a.test", LaneUpdate(rest_seconds=600.0))
     finished = await scripted.take(lease_of())
     assert isinstance(finished.result, Retry)
