@@ -24,7 +24,7 @@ from shoal.model import DeadFilter, Progress
 from shoal.run import intake_of, settings_of, worker_for
 from shoal.store.base import ItemFilter
 from shoal.testing.sites.hostile import BEHAVIOURS, page_of
-from shoal.worker.retirement import resident_bytes
+from shoal.worker.machine import resident_bytes
 
 SECONDS = 120.0
 # A worker with the pages of 64 slots in hand, none of them larger than 4 MiB, weighs no more than this.

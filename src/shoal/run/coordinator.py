@@ -31,7 +31,7 @@ from shoal.worker.machine import is_running, this_machine
 from shoal.worker.outages import is_outage, until_reachable
 
 
-class StatesSeen:
+class StateChanges:
     """The states of crawls as they were seen last; a change is an event."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Coordinator:
         self._looker = Looker(crawl, frontier=frontier, reach=self._reach, waiting=waiting)
         self._has_said_spent = False
         self._deadline = DeadlineWatch()
-        self._states = StatesSeen()
+        self._states = StateChanges()
         self._troubles: dict[str, None] = {}
 
     async def reclaim_from_exited_workers(self) -> None:

@@ -26,9 +26,8 @@ from shoal.spider.spider import Spider
 from shoal.store.base import Store
 from shoal.worker.black_box import BlackBox
 from shoal.worker.deaths import Watched, reclaim_former
-from shoal.worker.parts import Shared
+from shoal.worker.process import ProcessContext
 from shoal.worker.retirement import Limits
-from shoal.worker.shared_slots import Solitude
 
 
 class WorkPlace(NamedTuple):
@@ -65,21 +64,19 @@ async def watching(at: WorkPlace, *, frontier: Frontier, say: Say, stop: asyncio
         await watchman.finish(looks=is_over)
 
 
-def _shared(crawl: Crawl, places: Places, *, box: BlackBox | None) -> Shared:
-    beside = partial(frontier_at, places.frontier)
-    return Shared(box or BlackBox.private(), Solitude(), beside, code_known(crawl).digest)
-
-
 async def run_crawl(
     crawl: Crawl, spider: Spider, *, at: WorkPlace, workers: int, coordinator: Coordinator, stop: asyncio.Event
 ) -> None:
     """Feed the crawl and work on it, here or in worker processes, until it is finished or told to stop."""
     frontier, say, places = coordinator.frontier, coordinator.say, at.places
     box = None if at.watched is None else at.watched.box
-    shared = _shared(crawl, places, box=box)
-
-    with_parts = partial(
-        worker_for, crawl, spider, frontier=frontier, store=at.store, say=say, shared=shared, kinds=at.kinds
+    process = ProcessContext(
+        box or BlackBox.private(),
+        open_frontier=partial(frontier_at, places.frontier),
+        code=code_known(crawl).digest,
+    )
+    new_worker = partial(
+        worker_for, crawl, spider, frontier=frontier, store=at.store, say=say, process=process, kinds=at.kinds
     )
 
     async def work() -> None:
@@ -93,7 +90,7 @@ async def run_crawl(
                 await coordinator.progress(stop=stop)
                 raise
         else:
-            async with archive_of(places) as archive, with_parts(archive=archive) as worker:
+            async with archive_of(places) as archive, new_worker(archive=archive) as worker:
                 await worker.run(stop)
 
     await reclaim_former(at.watched, frontier=frontier, say=say)

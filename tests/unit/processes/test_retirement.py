@@ -8,7 +8,7 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.settings.table import Settings
-from shoal.worker.retirement import Idleness, Leaving, Limits, Retirement
+from shoal.worker.retirement import Idleness, Limits, Retirement, Shutdown
 
 MB = 1_000_000
 
@@ -83,9 +83,9 @@ async def test_pages_are_finished_when_the_process_retires_however_long_they_tak
     process, stop, page = Process(pages=1), asyncio.Event(), asyncio.Event()
     working = asyncio.create_task(page.wait())
     process.retirement.settled(1)
-    leaving = Leaving(stop, process.retirement)
-    await leaving.watch()
-    finishing = asyncio.create_task(leaving.finish([working], grace_seconds=0.0))
+    shutdown = Shutdown(stop, process.retirement)
+    await shutdown.watch()
+    finishing = asyncio.create_task(shutdown.finish([working], grace_seconds=0.0))
     await asyncio.sleep(0.01)
     assert not finishing.done()
     page.set()
@@ -98,8 +98,8 @@ async def test_a_signal_while_the_process_retires_leaves_the_time_of_grace() -> 
     process, stop = Process(pages=1), asyncio.Event()
     working = asyncio.create_task(asyncio.Event().wait())
     process.retirement.settled(1)
-    leaving = Leaving(stop, process.retirement)
-    finishing = asyncio.create_task(leaving.finish([working], grace_seconds=0.0))
+    shutdown = Shutdown(stop, process.retirement)
+    finishing = asyncio.create_task(shutdown.finish([working], grace_seconds=0.0))
     await asyncio.sleep(0.01)
     stop.set()
     async with asyncio.timeout(10):

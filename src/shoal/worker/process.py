@@ -1,11 +1,7 @@
-"""The slots that the crawls of one worker process have in common. When they are scarce, priority decides.
+"""What the workers of one process share: slots, by the priority of their crawls, and the isolation of suspect pages.
 
-How the crawls of one worker process share its slots while there are too few for all. Pure.
-
-Of ten slots nine go to the highest priority and one to all other crawls together: strict priority would starve them.
-Slots are counted and not starts: a lower crawl with slow pages would hold ever more slots at one start in ten.
-
-A page that was lent alone has its whole process to itself, also where workers of several crawls share one.
+Nine of ten slots go to the highest priority and one to all other crawls together: strict priority would starve them.
+Slots are counted, not starts: with one start in ten a lower crawl with slow pages would hold more and more slots.
 """
 
 from __future__ import annotations
@@ -15,19 +11,21 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from shoal.model import Lease
+from shoal.worker.black_box import BlackBox
+from shoal.worker.renewals import OpenFrontier
 from shoal.worker.retirement import Retirement
 
-# Of so many slots one is for the crawls of lower priority, all together; where a process has fewer slots, of so many
-# starts one.
+# One slot in ten is for the crawls of lower priority together; one start in ten if the process has fewer slots.
 LOWER_PART: Final = 10
 
 
 class Claim(NamedTuple):
-    """What one crawl has of the slots: how many it holds, and when it last got one. `wants` more than it holds, and may
-    have `most` at once."""
+    """One crawl's slots: how many it holds, when it last got one (a sequence number), whether it wants more, and the
+    most that it may have."""
 
     crawl: str
     priority: int
@@ -38,10 +36,10 @@ class Claim(NamedTuple):
 
 
 def grants(claims: Sequence[Claim], *, size: int, since_lower: int) -> dict[str, int]:
-    """How many of `size` slots each crawl that wants more gets now, beside those that it holds.
+    """How many more of `size` slots each crawl that wants more gets now.
 
-    The crawls of the highest priority share nine tenths, or as many as they may have, the others take turns at the
-    rest; who wants no more keeps what it has. `since_lower`: starts of the highest since the last one of the others."""
+    The crawls of the highest priority share nine tenths, or as many as they may have; the others take turns at the
+    rest. `since_lower`: starts of the highest priority since the last start of the others."""
     free = size - sum(claim.held for claim in claims)
     left = size - sum(claim.held for claim in claims if not claim.wants)
     wanting = sorted((claim for claim in claims if claim.wants), key=lambda claim: claim.served)
@@ -53,8 +51,7 @@ def grants(claims: Sequence[Claim], *, size: int, since_lower: int) -> dict[str,
     given = _given(lower, part, free=free)
     most = free - sum(given.values())
     if lower and left < LOWER_PART and not any(claim.held for claim in lower):
-        # Their next start is due after so many of the highest. While a page of theirs is on its way, however slow it
-        # is, nobody waits for that start.
+        # Keep a slot for the next start of the lower crawls, unless they have a page in flight.
         most = min(most, LOWER_PART - 1 - since_lower)
     return given | _given(highest, left - part, free=most)
 
@@ -66,7 +63,7 @@ def _part_of_lower(slots: int, since_lower: int) -> int:
 
 
 def _given(claims: Sequence[Claim], slots: int, *, free: int) -> dict[str, int]:
-    """What these, who share so many slots, get of those that are free."""
+    """The free slots that each of these crawls gets, which share `slots`."""
     free = max(0, min(free, slots - sum(claim.held for claim in claims)))
     shares = _shares(claims, max(0, slots))
     given = {}
@@ -77,8 +74,7 @@ def _given(claims: Sequence[Claim], slots: int, *, free: int) -> dict[str, int]:
 
 
 def _shares(claims: Sequence[Claim], slots: int) -> dict[str, int]:
-    """The same number of slots for each, or as many as it may have: the others share the rest. What is left over goes
-    to those that were served longest ago."""
+    """An equal share of the slots for each crawl, up to its maximum; leftovers go to those served longest ago."""
     shares: dict[str, int] = {}
     while claims and (small := [claim for claim in claims if claim.most <= slots // len(claims)]):
         shares |= {claim.crawl: claim.most for claim in small}
@@ -88,14 +84,14 @@ def _shares(claims: Sequence[Claim], slots: int) -> dict[str, int]:
     return shares | {claim.crawl: each + (index < more) for index, claim in enumerate(claims)}
 
 
-# A crawl that was refused slots, and has not asked again for so long, wants none.
+# A crawl that was refused slots and has not asked again for this long wants none.
 WANTS_SECONDS: Final = 1.0
-# Between two looks at who gets what was freed, unless a quarter of all slots is free: a look costs as much as a lease.
+# Between two distributions of freed slots, unless a quarter of all is free: one costs as much as a lease.
 LOOK_SECONDS: Final = 0.01
 
 
-class CommonSlots:
-    """As many slots as the crawl with the most asks for: all crawls of the process together never have more."""
+class SharedSlots:
+    """The slots that all crawls of the process share: as many as the crawl with the highest concurrency has."""
 
     def __init__(
         self, *, retirement: Retirement | None = None, monotonic: Callable[[], float] = time.monotonic
@@ -104,38 +100,38 @@ class CommonSlots:
         self.held = 0
         self._retirement = retirement
         self._monotonic = monotonic
-        self._places: dict[str, Place] = {}
+        self._holders: dict[str, SlotHolder] = {}
         self._priorities: dict[str, int] = {}
-        self._wanting: dict[Place, float] = {}
+        self._wanting: dict[SlotHolder, float] = {}
         self._asking = self._sequence = self._since_lower = 0
         self._looks_soon = False
 
     def prioritise(self, crawl: str, priority: int) -> None:
-        """From now on the crawl has this priority."""
+        """Set the priority of a crawl."""
         self._priorities[crawl] = priority
-        if (place := self._places.get(crawl)) is not None and place.priority != priority:
-            place.priority = priority
+        if (holder := self._holders.get(crawl)) is not None and holder.priority != priority:
+            holder.priority = priority
             self._look_soon()
 
-    def join(self, crawl: str, *, size: int, wake: Callable[[], None]) -> Place:
-        """A worker begins on this crawl, with so many slots at most; `wake` lets it ask again."""
-        place = Place(self, crawl, size=size, priority=self._priorities.get(crawl, 0), wake=wake)
-        self._places[crawl] = place
+    def join(self, crawl: str, *, size: int, wake: Callable[[], None]) -> SlotHolder:
+        """A worker begins on this crawl, with at most `size` slots; `wake` makes it ask again."""
+        holder = SlotHolder(self, crawl, size=size, priority=self._priorities.get(crawl, 0), wake=wake)
+        self._holders[crawl] = holder
         self._measure()
-        return place
+        return holder
 
-    def quit(self, place: Place) -> None:
+    def quit(self, holder: SlotHolder) -> None:
         """The worker has ended."""
-        self.held -= place.held
-        place.held = 0
-        # A worker that began anew on the crawl may have taken its place.
-        if self._places.get(place.crawl) is place:
-            del self._places[place.crawl]
+        self.held -= holder.held
+        holder.held = 0
+        # A new worker may have joined on the same crawl.
+        if self._holders.get(holder.crawl) is holder:
+            del self._holders[holder.crawl]
         self._measure()
-        self.content(place)
+        self.content(holder)
 
-    def room(self, place: Place, wanted: int) -> int:
-        """How many of the slots that a crawl wants it gets now. One that gets fewer is woken when there are more."""
+    def room(self, holder: SlotHolder, wanted: int) -> int:
+        """How many of `wanted` slots a crawl gets now. If fewer, it is woken when there are more."""
         if self._retirement is not None:
             wanted = min(wanted, self._retirement.pages_left(asked=self._asking))
         if wanted <= 0:
@@ -143,68 +139,68 @@ class CommonSlots:
         if self._wanting:
             self._forget_silent()
         room = min(wanted, self.size - self.held)
-        is_first = place not in self._wanting
+        is_first = holder not in self._wanting
         if len(self._wanting) > (not is_first):
-            self._wanting[place] = self._monotonic() + WANTS_SECONDS
-            room = min(room, grants(self._claims(), size=self.size, since_lower=self._since_lower)[place.crawl])
+            self._wanting[holder] = self._monotonic() + WANTS_SECONDS
+            room = min(room, grants(self._claims(), size=self.size, since_lower=self._since_lower)[holder.crawl])
         if room < wanted:
-            self._wanting[place] = self._monotonic() + WANTS_SECONDS
+            self._wanting[holder] = self._monotonic() + WANTS_SECONDS
         elif is_first:
-            self._wanting.pop(place, None)
+            self._wanting.pop(holder, None)
         return max(0, room)
 
-    def content(self, place: Place) -> None:
+    def content(self, holder: SlotHolder) -> None:
         """The crawl wants no more slots for now: the others may have them."""
-        if self._wanting.pop(place, None) is not None:
+        if self._wanting.pop(holder, None) is not None:
             self._look_soon()
 
-    def wants(self, place: Place) -> bool:
-        """Whether the crawl was refused slots that it wants."""
-        return place in self._wanting
+    def wants(self, holder: SlotHolder) -> bool:
+        """Whether the crawl waits for slots that it was refused."""
+        return holder in self._wanting
 
     @contextmanager
-    def asking(self, place: Place, number: int) -> Iterator[None]:
-        """A crawl asks for so many leases: meanwhile nobody else takes the slots for them."""
+    def asking(self, holder: SlotHolder, number: int) -> Iterator[None]:
+        """Reserve the slots for `number` leases during a lease call."""
         self._asking += number
-        self.hold(place, number)
+        self.hold(holder, number)
         try:
             yield
         finally:
             self._asking -= number
-            self.hold(place, -number)
+            self.hold(holder, -number)
 
-    def hold(self, place: Place, change: int) -> None:
-        """The crawl holds so many slots more, or fewer."""
-        place.held += change
+    def hold(self, holder: SlotHolder, change: int) -> None:
+        """Change the number of slots that the crawl holds."""
+        holder.held += change
         self.held += change
         if change < 0 and self._wanting:
             self._look_soon()
 
-    def start(self, place: Place) -> None:
+    def start(self, holder: SlotHolder) -> None:
         """A request of the crawl takes a slot."""
-        self.hold(place, 1)
+        self.hold(holder, 1)
         self._sequence += 1
-        place.served = self._sequence
+        holder.served = self._sequence
         if self._wanting:
-            if any(other.priority > place.priority for other in self._wanting):
+            if any(other.priority > holder.priority for other in self._wanting):
                 self._since_lower = 0
-            elif any(other.priority < place.priority for other in self._wanting):
+            elif any(other.priority < holder.priority for other in self._wanting):
                 self._since_lower += 1
 
     def _measure(self) -> None:
-        self.size = max((place.size for place in self._places.values()), default=0)
+        self.size = max((holder.size for holder in self._holders.values()), default=0)
 
     def _claims(self) -> list[Claim]:
         return [
-            Claim(place.crawl, place.priority, place.held, place.served, place in self._wanting, place.size)
-            for place in self._places.values()
+            Claim(holder.crawl, holder.priority, holder.held, holder.served, holder in self._wanting, holder.size)
+            for holder in self._holders.values()
         ]
 
     def _forget_silent(self) -> None:
         now = self._monotonic()
-        for place, until in list(self._wanting.items()):
+        for holder, until in list(self._wanting.items()):
             if until <= now:
-                self.content(place)
+                self.content(holder)
 
     def _look_soon(self) -> None:
         if self._looks_soon or not self._wanting:
@@ -214,19 +210,19 @@ class CommonSlots:
         asyncio.get_running_loop().call_later(0.0 if is_urgent else LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Wake those who get slots now."""
+        """Wake the crawls that get slots now."""
         self._looks_soon = False
         self._forget_silent()
         given = grants(self._claims(), size=self.size, since_lower=self._since_lower)
-        for place in self._wanting:
-            if given.get(place.crawl):
-                place.wake()
+        for holder in self._wanting:
+            if given.get(holder.crawl):
+                holder.wake()
 
 
-class Place:
-    """One crawl among those of its process: how many of the common slots it holds, and when it last got one."""
+class SlotHolder:
+    """One crawl of the process: how many of the shared slots it holds, and when it last got one."""
 
-    def __init__(self, common: CommonSlots, crawl: str, *, size: int, priority: int, wake: Callable[[], None]) -> None:
+    def __init__(self, common: SharedSlots, crawl: str, *, size: int, priority: int, wake: Callable[[], None]) -> None:
         self.common = common
         self.crawl = crawl
         self.size = size
@@ -235,10 +231,10 @@ class Place:
         self.held = self.served = 0
 
 
-class Solitude:
-    """What the workers of one process hold, and which of them has a page that must be alone.
+class Isolation:
+    """Lets a page that was leased alone, because it may have killed a process, run with no other page in the process.
 
-    A worker takes no leases while `is_free` is not set."""
+    A worker leases nothing while `is_free` is not set."""
 
     def __init__(self) -> None:
         self.is_free = asyncio.Event()
@@ -248,12 +244,12 @@ class Solitude:
         self._owner: Lease | None = None
 
     def join(self, held: Mapping[int, Lease]) -> None:
-        """A worker begins in this process; its leases are in `held`."""
+        """A worker begins; `held` are its leases, kept up to date by it."""
         self._holdings.append(held)
 
     def quit(self, held: Mapping[int, Lease]) -> None:
         """The worker with these leases has ended."""
-        # By identity: what two workers hold may be equal.
+        # By identity: the leases of two workers may be equal.
         self._holdings = [one for one in self._holdings if one is not held]
 
     @property
@@ -263,7 +259,7 @@ class Solitude:
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
-        """A worker asks for leases, which it does not hold yet."""
+        """A worker is in a lease call."""
         self._asking += 1
         try:
             yield
@@ -271,12 +267,12 @@ class Solitude:
             self._asking -= 1
 
     def claims(self, lease: Lease) -> bool:
-        """Whether this page may begin: no other page is in hand. From the first call on until `leave`, no worker takes
-        a lease, and no other page that must be alone begins."""
+        """Whether this page may begin: no other page is in hand. From the first call until `leave` no worker leases,
+        and no other page that was leased alone begins."""
         if self._owner is None:
             self._owner = lease
             self.is_free.clear()
-        # Another page that must be alone has not begun as long as this one is the owner's.
+        # Another page leased alone waits while this one is the owner.
         in_company = any(not one.alone for held in self._holdings for one in held.values())
         return self._owner is lease and not self._asking and not in_company
 
@@ -285,3 +281,16 @@ class Solitude:
         if self._owner is lease:
             self._owner = None
             self.is_free.set()
+
+
+@dataclass(frozen=True)
+class ProcessContext:
+    """What the workers of one process share. `open_frontier` opens a second connection, for renewals while a handler
+    blocks the event loop; `code` is the digest of the spider's code."""
+
+    box: BlackBox
+    isolation: Isolation = field(default_factory=Isolation)
+    open_frontier: OpenFrontier | None = None
+    code: str = ""
+    slots: SharedSlots | None = None
+    retirement: Retirement | None = None
