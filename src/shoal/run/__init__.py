@@ -1,13 +1,12 @@
-"""Puts the parts together: the only place that knows which class keeps which contract."""
+"""Builds and runs crawls: workers, fleets, coordinators."""
 
 from __future__ import annotations
 
 from shoal.run.building import fleet_for, replay_for, worker_for
 from shoal.run.intakes import coordinating, intake_of, listener_at, settings_of
-from shoal.run.running import WorkPlace, run_crawl
+from shoal.run.running import run_crawl
 
 __all__ = [
-    "WorkPlace",
     "coordinating",
     "fleet_for",
     "intake_of",

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from shoal.errors import ServerUnreachable, StorageError
-from shoal.exits.offered import told
+from shoal.exits.offered import offer_counts
 from shoal.exits.troubles import MOST_LINES
 from shoal.frontier.base import Frontier
 from shoal.model import Pool, WorkerBeat
@@ -86,7 +86,7 @@ class SignsOfLife:
         self._doing = doing
         self._tally = tally
         self._kinds = kinds
-        self._offers = told(offers)
+        self._offers = offer_counts(offers)
         self._code = code
         self._clock = clock
         self._monotonic = monotonic

@@ -54,7 +54,7 @@ from shoal.model import Crawl, CrawlState, Progress
 from shoal.policy.limits import reached_by
 from shoal.policy.verdicts import is_stopped, why_not_whole
 from shoal.results.export import STDOUT, Wanted, check_targets, export
-from shoal.run import WorkPlace, intake_of, run_crawl
+from shoal.run import intake_of, run_crawl
 from shoal.run.coordinator import Coordinator
 from shoal.settings.table import CONFIG_FILE
 from shoal.settings.values import parse_duration
@@ -349,7 +349,12 @@ async def _run(
                 await run_crawl(
                     crawl,
                     job.spider,
-                    at=WorkPlace(job.places, store, job.watched, job.alerts, job.kinds, job.stay),
+                    places=job.places,
+                    store=store,
+                    watched=job.watched,
+                    alerts=job.alerts,
+                    kinds=job.kinds,
+                    stays=job.stay,
                     workers=job.workers,
                     coordinator=coordinator,
                     stop=stopping.stop,
