@@ -23,7 +23,7 @@ from shoal.crawl.beginning import begin
 from shoal.crawl.opening import Places, opened
 from shoal.crawl.sources import feed, requests_of
 from shoal.model import Progress
-from shoal.run import intake_of, settings_of
+from shoal.run.intakes import intake_of, settings_of
 from shoal.spider.loading import load_spider
 from shoal.testing.chaos.survey import survey
 from shoal.testing.servers.proxy_servers import Tinyproxy
@@ -168,13 +168,6 @@ def new_fleet(new_crawl: Any) -> Iterator[Callable[..., Any]]:
     yield make
     for fleet in fleets:
         fleet.end()
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis").start()
-    yield server
-    server.kill()
 
 
 @pytest.fixture

@@ -19,8 +19,9 @@ from shoal.crawl.opening import Places, opened
 from shoal.frontier.base import Frontier
 from shoal.insight.stats import Snapshot
 from shoal.model import Crawl, DeadFilter, ExitStatus, Progress
-from shoal.run import intake_of, settings_of, worker_for
+from shoal.run.building import worker_for
 from shoal.run.coordinator import Coordinator
+from shoal.run.intakes import intake_of, settings_of
 from shoal.store.base import Store, StoredItem
 from shoal.testing.sites.loopback import Hit, LoopbackServer, Reply, Request, busiest_window, reply
 from shoal.testing.waiting import eventually

@@ -18,7 +18,7 @@ from shoal.crawl.opening import Places, opened
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Progress, WorkerBeat
-from shoal.run import intake_of
+from shoal.run.intakes import intake_of
 from shoal.store.base import ItemFilter
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess, site_process

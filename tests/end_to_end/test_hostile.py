@@ -21,7 +21,8 @@ from shoal.crawl.beginning import begin
 from shoal.crawl.opening import Places, opened
 from shoal.crawl.sources import feed, requests_of
 from shoal.model import DeadFilter, Progress
-from shoal.run import intake_of, settings_of, worker_for
+from shoal.run.building import worker_for
+from shoal.run.intakes import intake_of, settings_of
 from shoal.store.base import ItemFilter
 from shoal.testing.sites.hostile import BEHAVIOURS, page_of
 from shoal.worker.machine import resident_bytes

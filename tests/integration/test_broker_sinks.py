@@ -111,6 +111,7 @@ class TestRabbit:
         assert "s3cr3t" not in str(caught.value)
         await sink.close()
 
+    @pytest.mark.full
     async def test_a_broker_that_was_away_gets_the_rest(self, rabbit: Any, names: tuple[str, str]) -> None:
         exchange, queue = names
         sink = opened(f"{rabbit.url}?exchange={exchange}")
@@ -185,6 +186,7 @@ class TestSqs:
             await sink.check()
         await sink.close()
 
+    @pytest.mark.full
     async def test_a_service_that_is_away_is_waited_for(self, moto: MotoServer) -> None:
         sink = opened(f"sqs://items?region=us-east-1&endpoint=http://127.0.0.1:{free_port()}")
         with pytest.raises(ServerUnreachable, match="cannot reach SQS for sqs://items"):

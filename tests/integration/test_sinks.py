@@ -90,17 +90,10 @@ class TestFile:
             await sink.deliver([message(1)])
 
 
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    server.call("ACL", "SETUSER", "me", "on", ">s3cr3t", "~*", "+@all")
-    yield server
-    server.stop()
-
-
 class TestRedis:
     @pytest.fixture
     def server(self, redis: RedisServer) -> Iterator[tuple[str, Redis]]:
+        redis.call("ACL", "SETUSER", "me", "on", ">s3cr3t", "~*", "+@all")
         url = redis.url.replace("redis://", "redis://me:s3cr3t@")
         client = Redis.from_url(url)
         yield url, client

@@ -10,7 +10,6 @@ from scrapy_project import Project
 from scrapy_versions import ScrapyVersion
 
 from shoal.testing.servers.proxy_servers import Tinyproxy
-from shoal.testing.servers.redis_server import RedisServer
 
 PORT_TRIES = 5
 
@@ -19,15 +18,6 @@ PORT_TRIES = 5
 def project(tmp_path: Path, request: pytest.FixtureRequest) -> Project:
     """A folder for a spider. The marks of scrapy_versions repeat a test with other releases of Scrapy."""
     return Project(tmp_path, getattr(request, "param", ScrapyVersion()))
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis").start()
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

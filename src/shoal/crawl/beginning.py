@@ -38,7 +38,7 @@ MOST_BEFORE: Final = 3
 SEEN_BY_SITES: Final = ("user_agent", "cookies", "pool")
 
 
-async def begin(  # noqa: PLR0913 -- the fields of a crawl's record
+async def begin(
     frontier: Frontier,
     spider: Spider,
     *,
@@ -84,7 +84,7 @@ async def begin(  # noqa: PLR0913 -- the fields of a crawl's record
     return await _start(crawl, frontier=frontier), None
 
 
-async def begin_afresh(  # noqa: PLR0913 -- the fields of a crawl's record
+async def begin_afresh(
     frontier: Frontier,
     store: Store,
     spider: Spider,
@@ -219,7 +219,7 @@ async def _is_used(crawl: str, spider: str, *, store: Store) -> bool:
     return bool(await store.count_items(ItemFilter(spider=spider, crawl=crawl)) or await store.has_log(crawl))
 
 
-def _described(  # noqa: PLR0913 -- the fields of a crawl's record
+def _described(
     spider: Spider,
     crawl_id: str,
     *,

@@ -151,7 +151,7 @@ def check_arguments(crawl: Crawl, spider: Spider) -> None:
         )
 
 
-def describe_crawl(  # noqa: PLR0913 -- the fields of a crawl's record
+def describe_crawl(
     crawl_id: str,
     spider: Spider,
     *,

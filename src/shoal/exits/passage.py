@@ -131,7 +131,7 @@ class DirectPassage:
 class ExitPassage:
     """Requests through an exit; an account's requests have its cookies, after a login if there is no session."""
 
-    def __init__(  # noqa: PLR0913 -- a lease, its exit and what a worker knows of both
+    def __init__(
         self,
         lease: Lease,
         *,
@@ -310,7 +310,7 @@ class Failures:
 class Passages:
     """Opens a `Passage` for each lease of a worker."""
 
-    def __init__(  # noqa: PLR0913 -- what passages of a worker share
+    def __init__(
         self,
         *,
         exits: Mapping[str, ExitConfig],

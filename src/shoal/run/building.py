@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def worker_for(  # noqa: PLR0913 -- the contracts that a worker joins
+async def worker_for(
     crawl: Crawl,
     spider: Spider,
     *,
@@ -240,7 +240,7 @@ def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archi
     return Replay(crawl, parts=parts)
 
 
-def fleet_for(  # noqa: PLR0913 -- what a fleet gets from its coordinator
+def fleet_for(
     crawl: Crawl,
     places: Places,
     *,

@@ -53,7 +53,7 @@ async def watching_alerts(
         await watchman.finish(looks=is_over)
 
 
-async def run_crawl(  # noqa: PLR0913 -- what a run may be asked to do
+async def run_crawl(
     crawl: Crawl,
     spider: Spider,
     *,

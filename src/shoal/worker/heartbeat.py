@@ -62,7 +62,7 @@ class SignsOfLife:
     `share` is how many leases the worker may hold while work is scarce; None: no limit. `portion` is the part of the
     places freed by its own landed requests that it leases again."""
 
-    def __init__(  # noqa: PLR0913 -- what a heartbeat says
+    def __init__(
         self,
         worker: str,
         *,

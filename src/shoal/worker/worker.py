@@ -75,7 +75,7 @@ class Worker:
     - `clock`: the time of day, for heartbeats; `monotonic`: the time of start slots
     """
 
-    def __init__(  # noqa: PLR0913 -- the contracts that a worker joins
+    def __init__(
         self,
         crawl: str,
         *,

@@ -7,10 +7,10 @@ clock_rules = {}
 -- twin: rules/crawl_time.py reckon
 function clock_rules.reckon(clock, last, shift, expected)
   local time = clock + shift
-  if expected and time > expected + STEP_SECONDS then
-    time = math.max(last, expected)
+  if expected and time > expected.time + expected.way + STEP_SECONDS then
+    time = math.max(last, expected.time)
   elseif time < last then
-    time = expected and math.max(last, math.min(expected, last + CLOCK_SECONDS)) or last
+    time = expected and math.max(last, math.min(expected.time, last + CLOCK_SECONDS)) or last
   else
     return time, shift
   end
