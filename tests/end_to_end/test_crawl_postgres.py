@@ -89,7 +89,7 @@ class StoredCrawl:
         """What the crawl is bound by."""
         async with opened(Places(frontier=self.places.frontier, store=self.places.frontier)) as (frontier, _):
             (crawl,) = await frontier.crawls()
-            return (await Coordinator(crawl, frontier=frontier, show=id, say=print).look()).bound
+            return (await Coordinator(crawl, frontier=frontier, show=id, say=print).snapshot()).bound
 
     def progress(self) -> Progress:
         """The crawl's counters, once there is a crawl."""

@@ -118,7 +118,7 @@ async def _look(crawl: Crawl, *, frontier: Frontier, store_of: StoreOf, screen: 
     from shoal.worker.workers import crew_of
 
     watcher = Coordinator(crawl, frontier=frontier, show=_ignore, say=screen.say)
-    snapshot = await watcher.look(lanes=LANES_READ)
+    snapshot = await watcher.snapshot(lanes=LANES_READ)
     store = await store_of(crawl)
     items = None
     if store is not None:

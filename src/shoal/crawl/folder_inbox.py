@@ -74,7 +74,7 @@ class FolderInbox:
         return await self.waiting(list(self._own))
 
     async def waiting(self, names: Sequence[str]) -> list[str]:
-        self._look_for_more()
+        self._complain_of_growth()
         return [name for name in names if next(self._files(name), None) is not None]
 
     async def count(self, names: Sequence[str]) -> dict[str, int]:
@@ -176,7 +176,7 @@ class FolderInbox:
             # Complains once: `_files` skips the file from now on.
             self._complain(path, f"it was taken in, but cannot be moved to {DONE}/: {line_of(error)}")
 
-    def _look_for_more(self) -> None:
+    def _complain_of_growth(self) -> None:
         """Complain of programs that append to files that were taken: nobody reads the new lines."""
         for path, size in list(self._done.items()):
             with contextlib.suppress(OSError):

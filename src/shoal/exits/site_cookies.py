@@ -78,7 +78,7 @@ class SiteCookies:
         """Send a request with its cookies, and keep those of the answer. A Cookie header of the request itself stays
         unchanged."""
         if self._frontier is not None:
-            await self._look(self._frontier, lease, request.url)
+            await self._refresh(self._frontier, lease, request.url)
         sent = self.header(lease.exit, request.url)
         if sent and not names_cookies(request.headers):
             request = msgspec.structs.replace(request, headers={**(request.headers or {}), "Cookie": sent})
@@ -113,7 +113,7 @@ class SiteCookies:
         self._weigh(visitor, found)
         return has_new
 
-    async def _look(self, frontier: Frontier, lease: Lease, url: str) -> None:
+    async def _refresh(self, frontier: Frontier, lease: Lease, url: str) -> None:
         """Read the fleet's jar for a site, unless that was done a moment ago."""
         visitor = lease.exit, site_of_url(url)
         found = self._jar_of(visitor)

@@ -93,7 +93,7 @@ class Coordinator:
     async def watch(self) -> None:
         """Show snapshots until cancelled."""
         while True:
-            self._show(await self.look())
+            self._show(await self.snapshot())
             await asyncio.sleep(WATCH_SECONDS)
 
     async def mark_gone(self, store: Store) -> None:
@@ -117,7 +117,7 @@ class Coordinator:
             async with asyncio.timeout(LAST_POINT_SECONDS):
                 await self._historian.keep()
 
-    async def look(self, *, lanes: int = LANES_SHOWN) -> Snapshot:
+    async def snapshot(self, *, lanes: int = LANES_SHOWN) -> Snapshot:
         """A snapshot, with the lanes in which most tasks wait."""
         snapshot = await self._looker.look(lanes=lanes)
         self._states.see(self.crawl.id, snapshot.progress.state, reason=snapshot.progress.reason)

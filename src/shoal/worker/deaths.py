@@ -31,7 +31,7 @@ class Pulse:
         self.silent = 0.0
         self._moves = -1
 
-    def look(self, reading: Reading, *, elapsed: float, is_stopped: bool = False) -> None:
+    def add(self, reading: Reading, *, elapsed: float, is_stopped: bool = False) -> None:
         """Add a reading, `elapsed` seconds after the one before."""
         if reading.moves != self._moves:
             self._moves, self.silent = reading.moves, 0.0
@@ -62,11 +62,11 @@ class HangDetector:
         self._pulse = Pulse()
         self._has_said = False
 
-    def look(self, reading: Reading, *, elapsed: float, is_stopped: Callable[[], bool]) -> str:
+    def check(self, reading: Reading, *, elapsed: float, is_stopped: Callable[[], bool]) -> str:
         """Add a reading, `elapsed` seconds after the one before. Returns why the process counts as hung; "": it does
         not."""
         pulse = self._pulse
-        pulse.look(reading, elapsed=elapsed, is_stopped=pulse.silent > 0 and is_stopped())
+        pulse.add(reading, elapsed=elapsed, is_stopped=pulse.silent > 0 and is_stopped())
         silent = f"silent for {pulse.silent:.0f} s"
         if pulse.silent < said_after(reading):
             self._has_said = False

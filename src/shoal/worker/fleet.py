@@ -135,7 +135,7 @@ class Fleet:
         while not causes:
             await asyncio.sleep(LOOK_SECONDS)
             now = clock()
-            cause = detector.look(box.read(), elapsed=now - before, is_stopped=partial(is_stopped, process.pid))
+            cause = detector.check(box.read(), elapsed=now - before, is_stopped=partial(is_stopped, process.pid))
             before = now
             if cause and process.returncode is None:
                 causes.append(cause)

@@ -87,7 +87,7 @@ def _shares(claims: Sequence[Claim], slots: int) -> dict[str, int]:
 # A crawl that was refused slots and has not asked again for this long wants none.
 WANTS_SECONDS: Final = 1.0
 # Between two distributions of freed slots, unless a quarter of all is free: one costs as much as a lease.
-LOOK_SECONDS: Final = 0.01
+DISTRIBUTE_SECONDS: Final = 0.01
 
 
 class SharedSlots:
@@ -104,14 +104,14 @@ class SharedSlots:
         self._priorities: dict[str, int] = {}
         self._wanting: dict[SlotHolder, float] = {}
         self._asking = self._sequence = self._since_lower = 0
-        self._looks_soon = False
+        self._distributes_soon = False
 
     def prioritise(self, crawl: str, priority: int) -> None:
         """Set the priority of a crawl."""
         self._priorities[crawl] = priority
         if (holder := self._holders.get(crawl)) is not None and holder.priority != priority:
             holder.priority = priority
-            self._look_soon()
+            self._distribute_soon()
 
     def join(self, crawl: str, *, size: int, wake: Callable[[], None]) -> SlotHolder:
         """A worker begins on this crawl, with at most `size` slots; `wake` makes it ask again."""
@@ -128,7 +128,7 @@ class SharedSlots:
         if self._holders.get(holder.crawl) is holder:
             del self._holders[holder.crawl]
         self._measure()
-        self.content(holder)
+        self.withdraw(holder)
 
     def room(self, holder: SlotHolder, wanted: int) -> int:
         """How many of `wanted` slots a crawl gets now. If fewer, it is woken when there are more."""
@@ -149,10 +149,10 @@ class SharedSlots:
             self._wanting.pop(holder, None)
         return max(0, room)
 
-    def content(self, holder: SlotHolder) -> None:
+    def withdraw(self, holder: SlotHolder) -> None:
         """The crawl wants no more slots for now: the others may have them."""
         if self._wanting.pop(holder, None) is not None:
-            self._look_soon()
+            self._distribute_soon()
 
     def wants(self, holder: SlotHolder) -> bool:
         """Whether the crawl waits for slots that it was refused."""
@@ -174,7 +174,7 @@ class SharedSlots:
         holder.held += change
         self.held += change
         if change < 0 and self._wanting:
-            self._look_soon()
+            self._distribute_soon()
 
     def start(self, holder: SlotHolder) -> None:
         """A request of the crawl takes a slot."""
@@ -200,18 +200,18 @@ class SharedSlots:
         now = self._monotonic()
         for holder, until in list(self._wanting.items()):
             if until <= now:
-                self.content(holder)
+                self.withdraw(holder)
 
-    def _look_soon(self) -> None:
-        if self._looks_soon or not self._wanting:
+    def _distribute_soon(self) -> None:
+        if self._distributes_soon or not self._wanting:
             return
-        self._looks_soon = True
+        self._distributes_soon = True
         is_urgent = 4 * (self.size - self.held) >= self.size
-        asyncio.get_running_loop().call_later(0.0 if is_urgent else LOOK_SECONDS, self._look)
+        asyncio.get_running_loop().call_later(0.0 if is_urgent else DISTRIBUTE_SECONDS, self._distribute)
 
-    def _look(self) -> None:
+    def _distribute(self) -> None:
         """Wake the crawls that get slots now."""
-        self._looks_soon = False
+        self._distributes_soon = False
         self._forget_silent()
         given = grants(self._claims(), size=self.size, since_lower=self._since_lower)
         for holder in self._wanting:

@@ -92,7 +92,7 @@ class Renewals:
         pulse, before = Pulse(), time.monotonic()
         while not self._is_over.wait(min(self._seconds * LOOKS, LONGEST_LOOK_SECONDS)):
             now, reading = time.monotonic(), self._box.box.read()
-            pulse.look(reading, elapsed=now - before)
+            pulse.add(reading, elapsed=now - before)
             before = now
             is_overdue = now - self._renewed > OVERDUE * self._seconds
             is_blocked = now - self._turned > BLOCKED * self._seconds

@@ -91,9 +91,9 @@ class Retirement:
     def settled(self, pages: int) -> None:
         """The frontier has settled so many pages."""
         self.pages += pages
-        self.look()
+        self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Retire if a limit is reached."""
         limits = self._limits
         if self.due.is_set():
@@ -113,7 +113,7 @@ class Retirement:
     async def watch(self) -> None:
         """Check the limits every second, until one is reached."""
         while not self.due.is_set():
-            self.look()
+            self.check()
             await asyncio.sleep(LOOK_SECONDS)
 
     def _retire(self, reason: str) -> None:

@@ -88,9 +88,9 @@ class Slots:
         """How many of the free slots it gets now; other crawls of the process get the others."""
         return self._common.room(self._holder, self.free)
 
-    def content(self) -> None:
+    def withdraw(self) -> None:
         """It wants no more slots for now."""
-        self._common.content(self._holder)
+        self._common.withdraw(self._holder)
 
     def asking(self, number: int) -> AbstractContextManager[None]:
         """Reserve the slots for `number` leases during a lease call."""

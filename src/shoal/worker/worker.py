@@ -222,7 +222,7 @@ class Worker:
                 continue
             if not self._isolation.is_free.is_set():
                 self._writer.flush()
-                self._slots.content()
+                self._slots.withdraw()
                 await _wait(self._isolation.is_free, LONGEST_WAIT_SECONDS)
                 continue
             self._has_settled.clear()
@@ -236,7 +236,7 @@ class Worker:
                 self._begin(batch)
             self._lacks_work = len(batch.leases) < free
             if self._lacks_work:
-                self._slots.content()
+                self._slots.withdraw()
             if batch.leases and batch.leases[0].alone:
                 await self._until_settled(batch.leases[0], stop)
             elif self._lacks_work:
@@ -258,7 +258,7 @@ class Worker:
         if not self._writer.has_room:
             # The worker waits for the store now, not for slots.
             self._tally.waiting_for_slots.end()
-            self._slots.content()
+            self._slots.withdraw()
         if free <= 0 or not self._writer.has_room:
             await self._slots.until_free(LONGEST_WAIT_SECONDS)
             return False

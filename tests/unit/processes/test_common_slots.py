@@ -63,7 +63,7 @@ async def test_the_slots_that_one_asks_leases_for_are_not_given_to_another() -> 
     process = Process(32, "a", "b")
     with process.slots["a"].asking(30):
         assert process.slots["b"].room() == 2
-    process.slots["b"].content()
+    process.slots["b"].withdraw()
     assert process.slots["b"].room() == 32
 
 

@@ -86,19 +86,19 @@ def test_a_code_without_word_of_an_orderly_end_is_a_death(
 def test_silence_counts_only_while_nobody_is_stopped() -> None:
     pulse = Pulse()
     for _ in range(4):
-        pulse.look(reading(), elapsed=1.0)
+        pulse.add(reading(), elapsed=1.0)
     assert pulse.silent == 3.0
-    pulse.look(reading(), elapsed=1.0, is_stopped=True)
-    pulse.look(reading(), elapsed=3600.0)  # the one who looks was stopped
+    pulse.add(reading(), elapsed=1.0, is_stopped=True)
+    pulse.add(reading(), elapsed=3600.0)  # the one who looks was stopped
     assert pulse.silent < 10.0
-    pulse.look(reading(moves=2), elapsed=1.0)
+    pulse.add(reading(moves=2), elapsed=1.0)
     assert pulse.silent == 0.0
 
 
 def test_a_silent_process_is_named_with_its_page_and_then_counts_as_hung() -> None:
     said: list[str] = []
     detector = HangDetector("worker 2", say=said.append)
-    causes = [detector.look(reading(), elapsed=1.0, is_stopped=lambda: False) for _ in range(60)]
+    causes = [detector.check(reading(), elapsed=1.0, is_stopped=lambda: False) for _ in range(60)]
     assert said == ["worker 2 is silent for 10 s: its handler parse sits on https://a.test/bad"]
     assert next(filter(None, causes)) == "silent for 45 s"
 
@@ -106,7 +106,7 @@ def test_a_silent_process_is_named_with_its_page_and_then_counts_as_hung() -> No
 def test_a_handler_without_deadline_is_never_hung_but_named() -> None:
     said: list[str] = []
     detector = HangDetector("worker 2", say=said.append)
-    assert not any(detector.look(reading(patience=0.0), elapsed=1.0, is_stopped=lambda: False) for _ in range(900))
+    assert not any(detector.check(reading(patience=0.0), elapsed=1.0, is_stopped=lambda: False) for _ in range(900))
     assert len(said) == 1
 
 

@@ -39,17 +39,17 @@ def test_a_process_retires_after_its_last_page() -> None:
 def test_a_process_retires_when_its_time_is_over() -> None:
     process = Process(seconds=60.0)
     process.now += 59.0
-    process.retirement.look()
+    process.retirement.check()
     assert not process.retirement.due.is_set()
     process.now += 1.0
-    process.retirement.look()
+    process.retirement.check()
     assert process.retirement.reason == "after 60 s"
 
 
 def test_a_process_retires_with_too_much_memory_once_it_has_done_a_page() -> None:
     process = Process(memory=100 * MB)
     process.memory = 101 * MB
-    process.retirement.look()
+    process.retirement.check()
     assert not process.retirement.due.is_set()
     process.retirement.settled(1)
     assert process.retirement.reason == "with 101 MB of memory after 1 page"

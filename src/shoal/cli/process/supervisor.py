@@ -161,7 +161,7 @@ class Guardian:
                 stops = self._pass_on(info, pid, box, stops=stops)
             now = time.monotonic()
             if not cause:
-                cause = detector.look(box.read(), elapsed=now - before, is_stopped=lambda: is_stopped(pid))
+                cause = detector.check(box.read(), elapsed=now - before, is_stopped=lambda: is_stopped(pid))
                 if cause:
                     os.kill(pid, signal.SIGKILL)
             before = now
