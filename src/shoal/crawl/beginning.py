@@ -64,7 +64,7 @@ async def begin(
     """
     crawls = await crawls_of(spider, frontier=frontier)
     if (ended := crawl_of_run(crawls, scheduled)) is not None and not is_unfinished(ended.state):
-        raise UsageError(f"{ended.id} is {ended.state}: the run {scheduled} of its schedule was made already")
+        raise UsageError(f"{ended.id} is {ended.state}: the run {scheduled} of its schedule has ended already")
     former = resumable_crawl(crawls, reference=reference, places=places, anew=anew)
     described = partial(
         _described, spider, settings=settings, reference=reference, places=places, code=code, stays=stays

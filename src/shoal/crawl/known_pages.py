@@ -53,9 +53,9 @@ def earlier_crawls(crawls: Sequence[Crawl], settings: Settings) -> EarlierCrawls
             known_from.append(crawl.id)
     if missing and not known_from:
         raise UsageError(
-            f"--skip-known: no earlier crawl can say which URLs it has done: {_listed(missing)}; --skip-stored REGEX"
-            " goes by the items instead, a longer known_ttl helps the next crawl, and without --skip-known everything"
-            " is fetched"
+            f"--skip-known: the URLs of no earlier crawl are known: {_listed(missing)}; --skip-stored REGEX skips pages"
+            " with stored items instead, a longer known_ttl helps the next crawl, and without --skip-known all URLs are"
+            " fetched"
         )
     return EarlierCrawls(tuple(known_from), tuple(missing))
 
@@ -74,14 +74,14 @@ async def learn_earlier(crawl: Crawl, *, frontier: Frontier, say: Callable[[str]
             lost.append(str(error))
     if lost and len(lost) == len(record.known_from):
         raise UsageError(
-            f"{crawl.id} was begun with --skip-known, and what it was to skip is lost: {lost[0]}; --fresh begins a"
+            f"{crawl.id} was begun with --skip-known, and the URLs to skip are lost: {lost[0]}; --fresh begins a"
             " crawl in its place"
         )
     for line in lost:
         say(f"{line}; its URLs may be fetched again")
     say(
-        f"{several(new, 'URL')} that {_listed(record.known_from)} did count as known: they are not fetched, not even"
-        " those of the start; Request(URL, dedup=False) is fetched all the same"
+        f"{several(new, 'URL')} of {_listed(record.known_from)} count as known: they are not fetched, also not from"
+        " `start`; Request(URL, dedup=False) is always fetched"
     )
     settings = msgspec.to_builtins(msgspec.structs.replace(record, known_from=()))
     learnt = msgspec.structs.replace(crawl, settings=settings)
@@ -101,9 +101,9 @@ def _why_not(crawl: Crawl, settings: Settings) -> str:
     if crawl.dedup.startswith("bloom"):
         return "it kept its URLs in a Bloom filter"
     if record.fingerprints:
-        return "its keys are made in another way"
+        return "its keys have another form"
     changed = next((name for name in OF_KEYS if getattr(record.settings, name) != getattr(settings, name)), "")
-    return f"{changed} was another" if changed else ""
+    return f"{changed} has changed" if changed else ""
 
 
 def _dropped(crawl: Crawl) -> str:

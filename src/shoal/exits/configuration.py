@@ -199,7 +199,7 @@ def parse_proxy(entry: str) -> tuple[str, str]:
         return "", f"its scheme is none of {', '.join(PROXY_SCHEMES)}"
     name = _host_of(parts)
     if not name or not port_number or parts.path not in ("", "/") or parts.query or parts.fragment:
-        return "", "it wants a host and a port, and nothing behind them"
+        return "", "it needs a host and a port, and nothing after them"
     address = f"{f'[{name}]' if ':' in name else name}:{port_number}"
     user, password = (quote(unquote(part or ""), safe="") for part in (parts.username, parts.password))
     who = f"{user}:{password}@" if user or password else ""
@@ -397,7 +397,7 @@ def _proxies_file(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding=ENCODING)
     except (OSError, UnicodeDecodeError) as error:
         if re.search(r"@|:/|:\d", str(path)):  # a proxy itself: not shown, it may have a password
-            raise SettingError("--proxies wants a file: write the proxies into one, a URL a line") from None
+            raise SettingError("--proxies needs a file: write the proxies into one, one URL per line") from None
         raise SettingError(f"cannot read the proxies in {path}: {reason_of(error)}") from None
     try:
         table = tomllib.loads(text)
@@ -423,11 +423,13 @@ def pools_in(
         if named and not any(isinstance(value, dict) for value in named.values()):
             named = {group: named}
         elif loose := [name for name, value in named.items() if not isinstance(value, dict)]:
-            raise SettingError(f"{path}: {loose[0]} stands under [{group}] beside pools: move it into [{group}.NAME]")
+            raise SettingError(
+                f"{path}: {loose[0]} is directly under [{group}], beside pools: move it into [{group}.NAME]"
+            )
         for name, table in named.items():
             source = TableReader(f"[{group}.{name}] in {path}", path.parent, environ)
             if not _POOL_NAME.fullmatch(name) or name == DIRECT or name in pools:
-                source.fail(f"{name!r} cannot be a pool's name, or is one already")
+                source.fail(f"{name!r} is not a valid pool name, or is used twice")
             pools[name] = _pool(name, table, group, source)
     return pools
 

@@ -143,7 +143,7 @@ def load_own_exits(path: Path, environ: Mapping[str, str] = os.environ, *, given
     if not path.is_file():
         # An exit itself is not shown: it may have a password.
         is_exit = re.search(r"@|:/|:\d", str(path))
-        missing = f"{given_by} wants a file" if is_exit else f"{given_by}: there is no file {path}"
+        missing = f"{given_by} needs a file" if is_exit else f"{given_by}: there is no file {path}"
         raise SettingError(f"{missing}: write {MACHINE} = … and [{EXITS}.NAME] with the exits of this machine into it")
     table = read_toml(path)
     machine = _machine(path, table.pop(MACHINE, None))

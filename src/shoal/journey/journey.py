@@ -37,10 +37,10 @@ from shoal.journey.revisits import RevisitRule, Revisits, fingerprint, is_visite
 from shoal.journey.robots import LaneRules
 from shoal.journey.stages import Body, Stages, handed_over, is_staged
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Retry, Task
+from shoal.policy.failures import RAISED, NoteNames
 from shoal.policy.limits import SPIDER
 from shoal.policy.pace import Pacer
 from shoal.policy.retries import Verdict, backoff, judge, plan
-from shoal.policy.verdicts import RAISED, NoteNames
 from shoal.settings.table import Settings
 from shoal.spider.markup import MarkupLimits, UnfitMarkup
 from shoal.spider.page import Page, TurnedAway

@@ -8,7 +8,7 @@ from typing import Any, Final
 from shoal.errors import UsageError
 from shoal.frontier.rules.tasks import reached
 from shoal.model import Crawl, CrawlState, Limit, Progress
-from shoal.policy.verdicts import BYTES, ITEMS
+from shoal.policy.failures import BYTES, ITEMS
 from shoal.settings.table import Settings
 from shoal.settings.values import deadline_at
 

@@ -37,9 +37,9 @@ from shoal.frontier.clock import wait_for_slot
 from shoal.journey.notes import FailingHandlers
 from shoal.journey.results import Finished, Records
 from shoal.model import DIRECT, Dead, Done, LaneUpdate, Lease, Released, Result, SettleReport, Task
+from shoal.policy.failures import ITEMS
 from shoal.policy.pace import Pacer
 from shoal.policy.retries import Verdict, backoff, judge, retry_after
-from shoal.policy.verdicts import ITEMS
 from shoal.scrapy.exits import LeasedExit, LeasedExits
 from shoal.scrapy.visits import Visit
 from shoal.settings.table import Settings

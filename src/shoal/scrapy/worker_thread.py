@@ -24,7 +24,7 @@ from shoal.frontier.base import Frontier
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping, Records
 from shoal.model import HTTP, CrawlState, Lease, Progress, Task
-from shoal.policy.verdicts import ITEMS
+from shoal.policy.failures import ITEMS
 from shoal.results.export import Wanted, export
 from shoal.run.coordinator import Coordinator
 from shoal.scrapy.crawl import JoinedCrawl, ScrapyCrawl, join

@@ -105,7 +105,7 @@ class Death(NamedTuple):
     def sentence(self) -> str:
         """What happened to the process, the consequence, and which pages its handlers ran on."""
         end = f"was {self.cause} and was killed" if self.cause.startswith(SILENT) else f"ended with {self.cause}"
-        return f"{end}; its tasks go back, a new one starts{self.pages}"
+        return f"{end}; its tasks are queued again, a new one starts{self.pages}"
 
     @property
     def pages(self) -> str:

@@ -15,7 +15,7 @@ from shoal.frontier.base import Frontier
 from shoal.journey.results import Finished, unstorable_item
 from shoal.journey.stages import with_capture
 from shoal.model import Dead, Done, Handed, PutReport, Result, Retry, SettleReport, Task
-from shoal.policy.verdicts import ITEMS, START_FAILED, START_OK
+from shoal.policy.failures import ITEMS, START_FAILED, START_OK
 from shoal.settings.table import Settings
 from shoal.settings.values import parse_duration
 from shoal.store.base import ItemRule, Store

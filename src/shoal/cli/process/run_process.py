@@ -51,8 +51,8 @@ from shoal.errors import CrawlLost
 from shoal.frontier.base import Frontier
 from shoal.insight.stats import Snapshot, check_stages
 from shoal.model import Crawl, CrawlState, Progress
+from shoal.policy.failures import is_stopped, why_not_whole
 from shoal.policy.limits import reached_by
-from shoal.policy.verdicts import is_stopped, why_not_whole
 from shoal.results.export import STDOUT, Wanted, check_targets, export
 from shoal.run.coordinator import Coordinator
 from shoal.run.intakes import intake_of

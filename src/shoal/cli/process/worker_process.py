@@ -32,7 +32,7 @@ from shoal.duties.clearing import clearing_beside
 from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
-from shoal.policy.verdicts import faults_of
+from shoal.policy.failures import faults_of
 from shoal.run.building import worker_for
 from shoal.run.coordinator import StateChanges
 from shoal.run.intakes import listener_at, settings_of
