@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from shoal import Spider
 from shoal.crawl.beginning import begin
@@ -27,6 +28,8 @@ from shoal.testing.sites.loopback import Hit, LoopbackServer, Reply, Request, bu
 from shoal.testing.waiting import eventually
 
 SECONDS = 120.0
+# Of the frontiers, for tests of the rules that the contract proves for each of them.
+BACKENDS = ["sqlite", pytest.param("redis", marks=pytest.mark.full)]
 
 Answer = Callable[[Request], Reply]
 Meanwhile = Callable[[Frontier], Awaitable[None]]

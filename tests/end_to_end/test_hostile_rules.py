@@ -30,6 +30,8 @@ from shoal.testing.sites.site import CatalogueSite
 from shoal.testing.waiting import eventually
 from shoal.urls.canonical import lane_of
 
+pytestmark = pytest.mark.full
+
 SECONDS = 120.0
 SLOTS = 4
 EVERYTHING = b"User-agent: *\n"

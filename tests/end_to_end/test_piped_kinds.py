@@ -18,6 +18,8 @@ from shoal.run.intakes import intake_of
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.waiting import eventually
 
+pytestmark = pytest.mark.full
+
 PAGES = 260  # of the graph
 SLOTS = 4  # of each worker
 WORKERS = 2

@@ -19,7 +19,7 @@ from shoal.model import Pool
 from shoal.testing.servers.redis_server import RedisServer
 
 CASES = Path(__file__).parents[1] / "contract" / "rule_cases.py"
-RULES = ("crawl_time", "exits", "fairness", "hosts", "keys", "lanes", "tasks")
+RULES = ("crawl_time", "exits", "hosts", "keys", "lanes", "tasks")
 TWIN = re.compile(r"^-- twin: rules/(\w+)\.py (\w+)\n(?:local )?function (?:\w+\.)?(\w+)\(", re.MULTILINE)
 FOLDER = LuaFolder()
 NIL = "nil"  # stands for None in the middle of an answer

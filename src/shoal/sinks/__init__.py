@@ -18,5 +18,11 @@ def open_sink(url: SinkUrl, *, environ: Mapping[str, str] = os.environ) -> Sink:
 
         return StdoutSink()
     make = load(backend_of("sink", url.scheme), scheme=url.scheme)
-    sink: Sink = make(url, environ=environ) if url.kind == "webhook" else make(url)
+    match url.kind:
+        case "file":
+            sink: Sink = make(url.path)
+        case "webhook":
+            sink = make(url, environ=environ)
+        case _:
+            sink = make(url)
     return sink

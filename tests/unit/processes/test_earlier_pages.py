@@ -53,7 +53,7 @@ def test_keys_that_were_dropped_after_others_had_learnt_them_are_not_missing() -
     assert found.known_from == ("books-60",)
     assert len(found.missing) == 20
     with pytest.raises(
-        UsageError, match=r"the URLs of no earlier crawl are known: .* books-19 \(its URL keys were dropped"
+        UsageError, match=r"the URLs of no earlier crawl are known: books-19 \(its URL keys were dropped"
     ):
         earlier_crawls(dropped[::-1], DEFAULTS)
 
