@@ -98,7 +98,7 @@ class Worker:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        process = process or ProcessContext(BlackBox.private())
+        process = process or ProcessContext(box.box if box else BlackBox.private())
         self._crawl = crawl
         self._name = name
         self._settings = settings
