@@ -265,8 +265,8 @@ def test_lanes_share_a_call_equally(given: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize(("given", "expected"), rule_cases.RECKON)
 def test_the_time_of_a_crawl_goes_on_steadily(given: Any, expected: tuple[float, float]) -> None:
-    clock, last, shift, reckoned, way = given
-    known = None if reckoned is None else Expected(reckoned, way)
+    clock, last, shift, reckoned, way, known_shift = given
+    known = None if reckoned is None else Expected(reckoned, way, known_shift)
     assert reckon(clock, last=last, shift=shift, expected=known) == expected
 
 
@@ -278,7 +278,7 @@ def test_a_crawls_time_is_noted_about_once_a_second(given: Any, expected: bool) 
 @pytest.mark.parametrize(("given", "expected"), rule_cases.WAS_AWAY)
 def test_a_frontier_was_away_when_nobody_asked_for_half_a_lease(given: Any, expected: bool) -> None:
     now, last, reckoned, seconds = given
-    known = None if reckoned is None else Expected(reckoned, 0.0)
+    known = None if reckoned is None else Expected(reckoned, 0.0, 0.0)
     assert was_away(now, last=last, expected=known, seconds=seconds) == expected
 
 

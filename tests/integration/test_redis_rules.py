@@ -116,7 +116,7 @@ DRIVERS = {
         "exit_rules",
         "return never_is_nil(exit_rules.look_again_at(a or math.huge, pool_of({patience = b}), c))",
     ),
-    "RECKON": ("clock_rules", "return clock_rules.reckon(a, b, c, d and {time = d, way = e})"),
+    "RECKON": ("clock_rules", "return clock_rules.reckon(a, b, c, d and {time = d, way = e, shift = f})"),
     "IS_NOTED": ("clock_rules", "return clock_rules.is_noted(a, b)"),
     "WAS_AWAY": ("clock_rules", "return clock_rules.was_away(a, b, c, d)"),
     "RAN_SINCE": ("clock_rules", "return clock_rules.ran_since(a, b)"),
@@ -216,7 +216,7 @@ def answer_of(redis: RedisServer, name: str, given: Any, now: float) -> list[Any
     parts, call = DRIVERS[name]
     driver = f"-- needs: {parts}\n{GIVEN}"
     if isinstance(given, tuple):
-        driver += "local a, b, c, d, e = unpack(given, 1, 5)\n"
+        driver += "local a, b, c, d, e, f = unpack(given, 1, 6)\n"
     driver += f"local function answer() {call} end\n{ANSWER}"
     text = FOLDER.assembled(driver, name="the test")
     limits = {**msgspec.to_builtins(Pool(name="p", exits=("x",))), "exists": True}

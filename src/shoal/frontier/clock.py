@@ -42,7 +42,7 @@ class SteadyTimes:
 
     def __init__(self, steady: Callable[[], float] | None) -> None:
         self._steady = steady
-        self._answers: dict[str, tuple[float, float, float]] = {}
+        self._answers: dict[str, tuple[float, float, float, float]] = {}
         self._ways: dict[str, _Ways] = {}
 
     def now(self) -> float:
@@ -54,14 +54,14 @@ class SteadyTimes:
         answer = self._answers.get(name)
         if answer is None or self._steady is None:
             return None
-        time_of_crawl, asked, answered = answer
-        return Expected(time_of_crawl + self._steady() - answered, answered - asked)
+        time_of_crawl, shift, asked, answered = answer
+        return Expected(time_of_crawl + self._steady() - answered, answered - asked, shift)
 
-    def note(self, name: str, time_of_crawl: float, *, asked: float) -> None:
-        """An answer that is there now named the crawl's time. It may be as old as the question: so a way to the
-        frontier that is always slow passes for no step."""
+    def note(self, name: str, time_of_crawl: float, *, shift: float, asked: float) -> None:
+        """An answer that is there now named the crawl's time and its shift. It may be as old as the question: so a way
+        to the frontier that is always slow passes for no step."""
         if self._steady is not None:
-            self._answers[name] = (time_of_crawl, asked, self._steady())
+            self._answers[name] = (time_of_crawl, shift, asked, self._steady())
 
     def age(self, name: str, clock: float, *, asked: float = -math.inf) -> float:
         """How many seconds ago an answer that just came was given, by the clock of the one who gave it, beyond what the

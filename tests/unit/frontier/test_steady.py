@@ -15,7 +15,7 @@ def test_a_steady_clock_does_not_go_back() -> None:
 def test_nothing_is_expected_before_the_first_answer_nor_without_a_steady_clock() -> None:
     assert SteadyTimes(FakeClock().steady).expected("c") is None
     without = SteadyTimes(None)
-    without.note("c", 1000.0, asked=without.now())
+    without.note("c", 1000.0, shift=0.0, asked=without.now())
     assert without.expected("c") is None
     assert without.age("c", 1000.0) == 0.0
 
@@ -25,9 +25,9 @@ def test_the_time_that_is_expected_goes_on_from_the_answer_or_from_as_long_befor
     times = SteadyTimes(clock.steady)
     asked = times.now()
     clock.advance(0.5)
-    times.note("c", 1000.0, asked=asked)
+    times.note("c", 1000.0, shift=0.0, asked=asked)
     clock.advance(2.0)
-    assert times.expected("c") == pytest.approx((1002.0, 0.5))
+    assert times.expected("c") == pytest.approx((1002.0, 0.5, 0.0))
     assert times.expected("other") is None
 
 

@@ -352,7 +352,7 @@ def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]], *, asked: flo
         times, *overdue = answer[2].split(b"\n")
         ask_again, now, shift = map(float, times.split())
         lent.overdue += [shard_named(crawl.decode(), shard) for crawl in overdue]
-        runner.connections.times.note(shard.prefix, now, asked=asked)
+        runner.connections.times.note(shard.prefix, now, shift=shift, asked=asked)
         age = runner.connections.times.age(shard.prefix, now - shift, asked=asked)
         # Before the leases are decoded: that takes time, too.
         lent.answered = max(lent.answered, time.monotonic() - age)

@@ -12,10 +12,12 @@ from shoal.frontier.rules.constants import AWAY_SHARE, CLOCK_SECONDS, LONGEST_BR
 
 class Expected(NamedTuple):
     """What a process knows of a crawl's time by its own steady clock: it is `time`, or later by up to `way`, the
-    seconds that its latest call took. When in those seconds the frontier answered is not known."""
+    seconds that its latest call took. When in those seconds the frontier answered is not known. `shift` was the
+    crawl's shift then."""
 
     time: float
     way: float
+    shift: float
 
 
 def reckon(clock: float, *, last: float, shift: float, expected: Expected | None) -> tuple[float, float]:
@@ -24,15 +26,15 @@ def reckon(clock: float, *, last: float, shift: float, expected: Expected | None
 
     A clock that is ahead of what is expected was stepped forward, or the caller's request lay in a server that stood
     still: the crawl's time stands still as well. A clock that is behind the last time was stepped back: the crawl's
-    time goes on from there. Either way it goes on from the earliest time that is possible: were it ahead, lanes would
-    lend starts too close to those that they have lent."""
+    time goes on from there. Either way it goes on from the earliest possible time: if it were ahead, lanes would lease
+    starts too close to those that they have leased. Another shift than the caller knows means that the crawl's time
+    may have stood still since its last call: then the latest noted time is the earliest possible one."""
     now = clock + shift
-    if expected is not None and now > expected.time + expected.way + STEP_SECONDS:
-        now = max(last, expected.time)
-    elif now < last:
-        now = last if expected is None else max(last, min(expected.time, last + CLOCK_SECONDS))
-    else:
+    is_ahead = expected is not None and now > expected.time + expected.way + STEP_SECONDS
+    if not is_ahead and now >= last:
         return now, shift
+    earliest = expected.time if expected is not None and expected.shift == shift else last
+    now = max(last, earliest if is_ahead else min(earliest, last + CLOCK_SECONDS))
     return now, now - clock
 
 

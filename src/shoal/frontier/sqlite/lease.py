@@ -106,7 +106,7 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
         ledger.flush()
         if not at.mended:
             _check_not_stuck(ledger)
-        at.times.note(ledger.crawl.name, ledger.now, asked=asked)
+        at.times.note(ledger.crawl.name, ledger.now, shift=ledger.crawl.clock_shift, asked=asked)
     return LeaseBatch(
         leases=leases,
         ask_again=min([_ask_again(ledger, terms.kinds, passed_over) for ledger in ledgers], default=MAX_ASK_AGAIN),

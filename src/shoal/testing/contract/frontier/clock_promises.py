@@ -95,17 +95,19 @@ class ClockPromises(FrontierCase):
 
     @pytest.mark.parametrize("slow", [0.2, 3.0])
     @pytest.mark.parametrize("seconds", [-HOUR, HOUR])
+    @pytest.mark.parametrize("asks_next", ["the same process", "another process"])
     async def test_a_lane_keeps_its_pace_when_the_clock_is_stepped_after_a_call_that_took_long(
-        self, steady: Frontier, tmp_path: Path, clock: FakeClock, slow: float, seconds: float
+        self, steady: Frontier, tmp_path: Path, clock: FakeClock, slow: float, seconds: float, asks_next: str
     ) -> None:
-        """What its answer says of the crawl's time may be as old as the call, or as new as the answer."""
+        """What its answer says of the crawl's time may be as old as the call, or as new as the answer. Another process
+        does not know that the crawl's time stood still during that call."""
         line = SlowLine(clock)
         other = await self.open(tmp_path, line, clock.steady)
         await self.begin(steady, interval=0.1, tasks=100)
-        starts = []
+        starts, later = [], (10,) if asks_next == "the same process" else ()
         for call in range(20):
             line.there = slow if call == 9 else 0.0
-            batch = await take(other if call in (0, 9, 10) else steady, 5, horizon=1.0, worker=f"w{call}")
+            batch = await take(other if call in (0, 9, *later) else steady, 5, horizon=1.0, worker=f"w{call}")
             starts += [clock.steady() + lease.wait for lease in batch.leases]
             clock.advance(0.4)
             if call == 9:
