@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +50,7 @@ async def begin(
     skips_known: bool = False,
     stays: bool = False,
     anew: bool = False,
+    fresh: bool = False,
 ) -> tuple[Crawl, Crawl | None]:
     """Resume the spider's unfinished crawl with the current settings, or begin a new one. Returns the crawl, and the
     resumed one as it was before.
@@ -61,67 +61,52 @@ async def begin(
     - `skips_known`: a new crawl takes no URL that an earlier one has done
     - `stays`: the crawl waits for URLs from outside
     - `anew`: do not resume a stopped crawl
+    - `fresh`: discard the unfinished crawls of the spider's file in `places` and `store`, and begin a new one
     """
     crawls = await crawls_of(spider, frontier=frontier)
     if (ended := crawl_of_run(crawls, scheduled)) is not None and not is_unfinished(ended.state):
         raise UsageError(f"{ended.id} is {ended.state}: the run {scheduled} of its schedule has ended already")
-    former = resumable_crawl(crawls, reference=reference, places=places, anew=anew)
-    described = partial(
-        _described, spider, settings=settings, reference=reference, places=places, code=code, stays=stays
-    )
+    discarded = _to_discard(crawls, reference=reference, places=places) if fresh else []
+    former = None if fresh else resumable_crawl(crawls, reference=reference, places=places, anew=anew)
+    before, known_from = tuple[str, ...](), None
     if former is not None:
         check_arguments(former, spider)
-        crawl = described(former.id, scheduled=scheduled, former=former)
-        return await _start(crawl, frontier=frontier), former
-    before: tuple[str, ...] = ()
-    if places is not None:
-        before = archived_before(crawls, settings=settings, reference=reference, places=places)
-    known_from = None
-    if skips_known:
-        known_from = earlier_crawls(own_crawls(crawls, reference=reference, places=places), settings).known_from
-    crawl_id = await _next_id(spider, crawls, store=store)
-    crawl = described(crawl_id, scheduled=scheduled, before=before, known_from=known_from)
-    return await _start(crawl, frontier=frontier), None
-
-
-async def begin_afresh(
-    frontier: Frontier,
-    store: Store,
-    spider: Spider,
-    *,
-    places: Places,
-    settings: Settings,
-    reference: str,
-    code: SpiderCode = NO_CODE,
-    skips_known: bool = False,
-    stays: bool = False,
-) -> Crawl:
-    """Discard the spider's unfinished crawls and begin a new one; keeps crawls of other files with a spider of this
-    name."""
+    else:
+        if places is not None and not fresh:
+            before = archived_before(crawls, settings=settings, reference=reference, places=places)
+        if skips_known:
+            own = own_crawls(crawls, reference=reference, places=places)
+            known_from = earlier_crawls([crawl for crawl in own if crawl not in discarded], settings).known_from
     # First describe the new crawl, then delete: its settings may be refused. Ids of discarded crawls are not used
     # again: their workers may still be running.
-    crawls = await crawls_of(spider, frontier=frontier)
-    mine = own_crawls(crawls, reference=reference, places=places, refused=True)
-    discarded = [crawl for crawl in mine if is_unfinished(crawl.state) or crawl.state is CrawlState.STOPPED]
-    known_from = None
-    if skips_known:
-        kept = [crawl for crawl in mine if crawl not in discarded and not crawl.refusal]
-        known_from = earlier_crawls(kept, settings).known_from
-    crawl = _described(
+    crawl = describe_crawl(
+        await _next_id(spider, crawls, store=store) if former is None else former.id,
         spider,
-        await _next_id(spider, crawls, store=store),
         settings=settings,
+        pools=load_pools(Path(CONFIG_FILE), proxies=settings.proxies),
         reference=reference,
-        places=places,
+        source=source_of(reference, frontier=places.frontier) if places else None,
+        results=results_of(places, results_known(former) if former else None) if places else None,
+        scheduled=scheduled,
+        before=before,
         code=code,
         stays=stays,
         known_from=known_from,
+        former=former,
     )
-    for former in discarded:
+    for old in discarded:
         # A crawl of another version of shoal is kept if it cannot be deleted.
-        with contextlib.suppress(*([UsageError] if former.refusal else [])):
-            await discard(former, places=places, frontier=frontier, store=store)
-    return await _start(crawl, frontier=frontier)
+        with contextlib.suppress(*([UsageError] if old.refusal else [])):
+            await discard(old, places=places, frontier=frontier, store=store)
+    begun = await frontier.open_crawl(crawl)
+    # A resumed crawl may have been paused.
+    await frontier.set_state(crawl.id, CrawlState.RUNNING)
+    return begun, former
+
+
+def _to_discard(crawls: Sequence[Crawl], *, reference: str, places: Places | None) -> list[Crawl]:
+    mine = own_crawls(crawls, reference=reference, places=places, refused=True)
+    return [crawl for crawl in mine if is_unfinished(crawl.state) or crawl.state is CrawlState.STOPPED]
 
 
 async def crawls_of(spider: Spider, *, frontier: Frontier) -> list[Crawl]:
@@ -186,10 +171,12 @@ def resumable_crawl(crawls: Sequence[Crawl], *, reference: str, places: Places |
     return newest if newest is not None and newest.state is CrawlState.STOPPED else None
 
 
-async def discard(crawl: Crawl, *, places: Places, frontier: Frontier, store: Store) -> None:
-    """Delete a crawl and its inbox. Its items stay."""
+async def discard(crawl: Crawl, *, places: Places | None, frontier: Frontier, store: Store | None) -> None:
+    """Delete a crawl, its inbox in `places` and its log in `store`. Its items stay."""
     # The frontier first: if it refuses, nothing may be deleted.
     await frontier.delete_crawl(crawl.id)
+    if places is None or store is None:
+        return
     async with inbox_at(places) as inbox:
         await inbox.delete(crawl.id)
     known = results_known(crawl).store
@@ -217,45 +204,3 @@ async def _next_id(spider: Spider, crawls: Sequence[Crawl], *, store: Store | No
 
 async def _is_used(crawl: str, spider: str, *, store: Store) -> bool:
     return bool(await store.count_items(ItemFilter(spider=spider, crawl=crawl)) or await store.has_log(crawl))
-
-
-def _described(
-    spider: Spider,
-    crawl_id: str,
-    *,
-    settings: Settings,
-    reference: str,
-    places: Places | None,
-    code: SpiderCode,
-    stays: bool,
-    scheduled: str = "",
-    before: tuple[str, ...] = (),
-    known_from: tuple[str, ...] | None = None,
-    former: Crawl | None = None,
-) -> Crawl:
-    source = results = None
-    if places is not None:
-        source = source_of(reference, frontier=places.frontier)
-        results = results_of(places, None if former is None else results_known(former))
-    return describe_crawl(
-        crawl_id,
-        spider,
-        settings=settings,
-        pools=load_pools(Path(CONFIG_FILE), proxies=settings.proxies),
-        reference=reference,
-        source=source,
-        results=results,
-        scheduled=scheduled,
-        before=before,
-        code=code,
-        stays=stays,
-        known_from=known_from,
-        former=former,
-    )
-
-
-async def _start(crawl: Crawl, *, frontier: Frontier) -> Crawl:
-    """Open the crawl and set it running: a resumed one may have been paused."""
-    begun = await frontier.open_crawl(crawl)
-    await frontier.set_state(crawl.id, CrawlState.RUNNING)
-    return begun

@@ -38,7 +38,7 @@ from shoal.cli.process.run_sinks import RunSinks, sink_faults
 from shoal.cli.process.signals import Stopping
 from shoal.cli.stores import has_frontier, owners_line, owners_of, say_what_is_elsewhere
 from shoal.cli.which import ask_if_others_work_on, deletion_named
-from shoal.crawl.beginning import begin, begin_afresh, crawls_of, own_crawls, resumable_crawl
+from shoal.crawl.beginning import begin, crawls_of, own_crawls, resumable_crawl
 from shoal.crawl.code import differences
 from shoal.crawl.inbox_readers import ReaderNotes
 from shoal.crawl.joining import places_of_new, places_to_join, shares_store
@@ -281,19 +281,6 @@ async def _export(crawl: Crawl, output: Sequence[str], *, job: Job, store: Store
 
 async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, Crawl | None]:
     """The crawl, and the unfinished one that it resumes, as it was before."""
-    if job.fresh:
-        crawl = await begin_afresh(
-            frontier,
-            store,
-            job.spider,
-            places=job.places,
-            settings=job.settings,
-            reference=job.reference,
-            code=job.code,
-            skips_known=job.skip_known,
-            stays=job.stay,
-        )
-        return crawl, None
     return await begin(
         frontier,
         job.spider,
@@ -301,11 +288,12 @@ async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, 
         reference=job.reference,
         places=job.places,
         store=store,
-        scheduled=job.scheduled,
+        scheduled="" if job.fresh else job.scheduled,
         code=job.code,
         skips_known=job.skip_known,
         anew=begins_anew(job),
         stays=job.stay,
+        fresh=job.fresh,
     )
 
 
