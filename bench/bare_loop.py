@@ -20,7 +20,7 @@ from ada_url import join_url
 from pyreqwest.client import Client, ClientBuilder
 from selectolax.lexbor import LexborHTMLParser
 
-from shoal.worker.retirement import collect_rarely, keep_freed_memory
+from shoal.worker.machine import collect_rarely, keep_freed_memory
 
 
 class BareLoop:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shoal import Spider
-from shoal.crawl.record import Origin, describe_crawl
+from shoal.crawl.record import describe_crawl
 from shoal.frontier import open_frontier
 from shoal.model import Task
 from shoal.settings.table import Settings
@@ -58,7 +58,7 @@ async def fill(place: str) -> None:
     frontier = await open_frontier(place)
     for number in range(1, CRAWLS + 1):
         described = describe_crawl(
-            f"shop-{number}", Shop(), settings=Settings(obey_robots=False), origin=Origin(reference="shop.py"), pools={}
+            f"shop-{number}", Shop(), settings=Settings(obey_robots=False), reference="shop.py", pools={}
         )
         await frontier.open_crawl(described)
     for first in range(0, HOSTS, 5000):

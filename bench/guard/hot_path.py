@@ -25,7 +25,7 @@ from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.run.building import worker_for
 from shoal.run.intakes import intake_of, settings_of
 from shoal.store.sqlite.store import SqliteStore
-from shoal.worker.retirement import collect_rarely, keep_freed_memory
+from shoal.worker.machine import collect_rarely, keep_freed_memory
 
 ROBOTS = b"User-agent: *\nDisallow: /private/\nDisallow: /*.pdf$\nCrawl-delay: 0\n"
 HEADERS = {"content-type": "text/html; charset=utf-8", "server": "nginx", "connection": "keep-alive"}

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from shoal import Spider
 from shoal.archive import open_archive
 from shoal.archive.base import Capture, RawPage
-from shoal.crawl.record import Origin, describe_crawl
+from shoal.crawl.record import describe_crawl
 from shoal.duties.schedules.orders import Notes
 from shoal.duties.schedules.scheduler import DUTY
 from shoal.frontier import open_frontier
@@ -271,7 +271,7 @@ def _run(act: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def _described(name: str, settings: Settings) -> Crawl:
-    return describe_crawl(name, Shop(), settings=settings, origin=Origin(reference="shop.py"), pools={})
+    return describe_crawl(name, Shop(), settings=settings, reference="shop.py", pools={})
 
 
 def _rules() -> UrlRules:

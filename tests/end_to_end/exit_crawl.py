@@ -128,7 +128,7 @@ class ExitCrawl:
                         await meanwhile(frontier)
 
                     async def found() -> Snapshot | None:
-                        snapshot = await coordinator.look()
+                        snapshot = await coordinator.snapshot()
                         return snapshot if is_so(snapshot) else None
 
                     return await eventually(found, seconds=SECONDS, pause=0.05)

@@ -67,7 +67,8 @@ async def look(fleet: RedisFleet) -> tuple[str, list[WorkerBeat]]:
     frontier = await open_frontier(fleet.url)
     try:
         (crawl,) = await frontier.crawls()
-        return (await Coordinator(crawl, frontier=frontier, show=id, say=print).look()).bound, await frontier.workers()
+        snapshot = await Coordinator(crawl, frontier=frontier, show=id, say=print).snapshot()
+        return snapshot.bound, await frontier.workers()
     finally:
         await frontier.close()
 

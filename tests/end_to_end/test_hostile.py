@@ -25,7 +25,7 @@ from shoal.run.building import worker_for
 from shoal.run.intakes import intake_of, settings_of
 from shoal.store.base import ItemFilter
 from shoal.testing.sites.hostile import BEHAVIOURS, page_of
-from shoal.worker.retirement import resident_bytes
+from shoal.worker.machine import resident_bytes
 
 SECONDS = 120.0
 # A worker with the pages of 64 slots in hand, none of them larger than 4 MiB, weighs no more than this.

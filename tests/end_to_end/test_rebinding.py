@@ -24,7 +24,6 @@ from shoal.run.intakes import intake_of, settings_of
 from shoal.store.base import ItemFilter
 from shoal.testing.fakes import passages_for
 from shoal.testing.sites.hostile import HostileSite, answer
-from shoal.worker.parts import WorkerParts
 from shoal.worker.worker import Worker
 
 OUTSIDE, INSIDE = "127.0.1.9", "127.0.0.1"
@@ -105,9 +104,19 @@ async def crawl(db: Path, start: list[str], names: NameServer) -> tuple[dict[str
             lane_rules=LaneRules(frontier=frontier, settings=settings),
             passages=passages_for(fetcher, settings=settings),
         )
-        parts = WorkerParts(spider=spider, frontier=frontier, store=store, journey=journey, known=known, say=print)
+        worker = Worker(
+            crawl.id,
+            name="one",
+            settings=settings,
+            spider=spider,
+            frontier=frontier,
+            store=store,
+            journey=journey,
+            known=known,
+            say=print,
+        )
         async with asyncio.timeout(20):
-            await Worker(crawl.id, name="one", settings=settings, parts=parts).run(asyncio.Event())
+            await worker.run(asyncio.Event())
         await fetcher.close()
         letters = await frontier.dead(crawl.id, DeadFilter(), limit=10)
         items = {item.key async for item in store.items(ItemFilter(spider="visitor"))}

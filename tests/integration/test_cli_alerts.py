@@ -107,7 +107,7 @@ def test_a_worker_of_a_run_that_is_killed_and_replaced_is_told(folder: Folder, s
         (folder.path / "shoal.toml").write_text(rules + target)
         with folder.start("run", folder.spider(site.url, rate="2/s"), "--workers", "2") as process:
             os.kill(folder.wait_for_pages(1, workers=2)[0], signal.SIGKILL)
-            wait_for_line(process.stderr, "ended with SIGKILL; its tasks go back, a new one starts")
+            wait_for_line(process.stderr, "ended with SIGKILL; its tasks are queued again, a new one starts")
             wait_until(lambda: receiver.received, otherwise="nobody is told")
             process.kill()
     told = json.loads(receiver.received[0].body)

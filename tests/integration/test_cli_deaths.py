@@ -104,7 +104,10 @@ def test_a_page_that_kills_its_process_is_the_only_one_given_up(
     summary, said = deadly.run("--workers", workers)
     assert (summary["done"], summary["dead"], summary["items"], summary["pages"]) == (PAGES - 1, 1, PAGES - 1, PAGES)
     assert deadly.letters() == [(deadly.bad, f"worker lost: {cause}")]
-    assert f"ended with {cause}; its tasks go back, a new one starts; its handler parse was on {deadly.bad}" in said
+    assert (
+        f"ended with {cause}; its tasks are queued again, a new one starts; its handler parse was on {deadly.bad}"
+        in said
+    )
 
 
 @pytest.mark.full
@@ -189,8 +192,8 @@ def test_a_lone_worker_that_dies_is_replaced_by_its_guardian(deadly: Deadly) -> 
     assert process.returncode == 130
     said = deadly.folder.run("worker", name, "--burst", "--crawl", "graph-1").stderr
     assert (
-        f"the worker ended with os._exit(1); its tasks go back, a new one starts; its handler parse was on {deadly.bad}"
-        in said
+        "the worker ended with os._exit(1); its tasks are queued again, a new one starts;"
+        f" its handler parse was on {deadly.bad}" in said
     )
     assert deadly.letters() == [(deadly.bad, "worker lost: os._exit(1)")]
 
@@ -201,7 +204,7 @@ def test_a_killed_worker_of_a_run_is_replaced_and_a_killed_guardian_takes_it_alo
     with deadly.folder.start("run", name) as process:
         deadly.folder.wait_for_pages(3, crawl="graph-1")
         os.kill(worker_of(process.pid), signal.SIGKILL)
-        wait_for_line(process.stderr, "the worker ended with SIGKILL; its tasks go back, a new one starts")
+        wait_for_line(process.stderr, "the worker ended with SIGKILL; its tasks are queued again, a new one starts")
         deadly.folder.wait_for_pages(10, crawl="graph-1")
         worker = worker_of(process.pid)
         process.kill()
@@ -219,7 +222,7 @@ def test_a_worker_that_replaced_a_dead_one_hears_signals(deadly: Deadly, number:
     with deadly.folder.start("run", name) as process:
         deadly.folder.wait_for_pages(3, crawl="graph-1")
         os.kill(worker_of(process.pid), signal.SIGKILL)
-        wait_for_line(process.stderr, "the worker ended with SIGKILL; its tasks go back, a new one starts")
+        wait_for_line(process.stderr, "the worker ended with SIGKILL; its tasks are queued again, a new one starts")
         deadly.folder.wait_for_pages(8, crawl="graph-1")
         process.send_signal(number)
         out, err = process.communicate(timeout=SECONDS)

@@ -273,7 +273,7 @@ def test_a_killed_worker_is_replaced(folder: Folder, site: SiteProcess) -> None:
         os.kill(folder.wait_for_pages(3, workers=2)[0], signal.SIGKILL)
         out, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 0
-    assert "ended with SIGKILL; its tasks go back, a new one starts" in err
+    assert "ended with SIGKILL; its tasks are queued again, a new one starts" in err
     summary = json.loads(out)
     assert (summary["done"], summary["dead"], summary["items"]) == (DONE, 0, PRODUCTS)
 
@@ -331,7 +331,7 @@ def test_a_worker_that_breaks_says_why_and_wants_to_be_replaced(folder: Folder, 
     assert "RuntimeError: no luck" in result.stderr
     # The fleet tries a few times, then gives up.
     result = folder.run("run", "books.py", "--workers", "2", code=1)
-    assert "ended with code 70; its tasks go back, a new one starts" in result.stderr
+    assert "ended with code 70; its tasks are queued again, a new one starts" in result.stderr
     assert result.stderr.splitlines()[-1] == "shoal: a worker could not go on; its line above says why"
 
 

@@ -218,7 +218,7 @@ def test_a_crawl_skips_what_an_earlier_one_has_done(folder: Folder, site: SitePr
     before = Counter(hit.path for hit in site.hits())
     told = folder.run("run", "books.py", "--again", "--skip-known", "-o", "new.jsonl")
     fetched = Counter(hit.path for hit in site.hits()) - before
-    assert "that books-1 did count as known" in told.stderr
+    assert "of books-1 count as known" in told.stderr
     assert fetched["/"] == 1
     assert not [path for path in fetched if path in before and path not in ("/", "/robots.txt")]
     # Its record says so for the next one, and nothing is learnt twice.
@@ -240,9 +240,7 @@ def test_a_crawl_that_another_one_still_has_to_learn_from_goes_only_with_it(fold
     assert "books-2 has just begun and still has to learn which" in folder.refusal("delete", "books-1", "--yes")
     asyncio.run(delete(folder.path / "shoal.db", "books-1"))
     refused = folder.run("run", "books.py", code=2).stderr
-    assert (
-        "books-2 was begun with --skip-known, and what it was to skip is lost: there is no crawl 'books-1'" in refused
-    )
+    assert "books-2 was begun with --skip-known, and the URLs to skip are lost: there is no crawl 'books-1'" in refused
     assert "; --fresh begins a crawl in its place" in refused
 
 
@@ -251,7 +249,7 @@ def test_skipping_what_is_forgotten_is_refused(folder: Folder, site: SiteProcess
     folder.run("run", "books.py")
     asyncio.run(drop_keys(folder.path / "shoal.db", "books-1"))
     line = folder.refusal("run", "books.py", "--again", "--skip-known")
-    assert "--skip-known: no earlier crawl can say which URLs it has done: books-1 (its URL keys were dropped" in line
+    assert "--skip-known: the URLs of no earlier crawl are known: books-1 (its URL keys were dropped" in line
     assert len(folder.json("crawls")) == 1
     refused = folder.refusal("add", "books-1", f"{site.url}catalogue/new.html")
     assert "crawl 'books-1' is finished and its URL keys were dropped (known_ttl)" in refused

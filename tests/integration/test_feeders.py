@@ -15,7 +15,7 @@ from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import CrawlState, Progress
-from shoal.policy.verdicts import NOT_FED
+from shoal.policy.failures import NOT_FED
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import eventually
 

@@ -13,7 +13,7 @@ from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.shards import prefix_of, shard_of, shards_of
 from shoal.frontier.rules.tasks import BAD_RECORD, SET_ASIDE
 from shoal.model import Crawl, CrawlState, DeadFilter, Done, ExitUse, LaneUpdate, Lease, LeaseBatch, Pool, Retry
-from shoal.policy.verdicts import faults_of
+from shoal.policy.failures import faults_of
 from shoal.testing.contract.frontier.case import CRAWL, check_counts, make_task
 from shoal.testing.contract.frontier.control_promises import beat_of
 from shoal.testing.servers.redis_server import RedisServer

@@ -14,7 +14,7 @@ from shoal.frontier.rules.tasks import BAD_RECORD, SET_ASIDE
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.frontier.sqlite.mend import UNKNOWN_URL
 from shoal.model import Crawl, CrawlState, DeadFilter, Done, Lease, LeaseBatch, Pool, Retry, TaskState
-from shoal.policy.verdicts import faults_of
+from shoal.policy.failures import faults_of
 from shoal.testing.contract.frontier.case import CRAWL, check_counts, make_task
 from shoal.testing.contract.frontier.control_promises import beat_of
 from shoal.testing.waiting import eventually

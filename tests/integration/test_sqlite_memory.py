@@ -14,12 +14,12 @@ from shoal.store.base import ItemFilter
 from shoal.store.sqlite import read
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.contract.store.rows import item
-from shoal.worker.retirement import resident_bytes
+from shoal.worker.machine import resident_bytes
 
 MIB = 1024 * 1024
 READER = """
 import asyncio, json, sys
-from shoal.worker.retirement import resident_bytes
+from shoal.worker.machine import resident_bytes
 from shoal.store.base import ItemFilter
 from shoal.store.sqlite.store import SqliteStore
 
@@ -37,7 +37,7 @@ WRITER = """
 import asyncio, json, sys
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl, Task
-from shoal.worker.retirement import resident_bytes
+from shoal.worker.machine import resident_bytes
 from shoal.urls.canonical import key_of
 
 async def main():

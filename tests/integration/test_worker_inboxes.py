@@ -11,7 +11,7 @@ import pytest
 
 from shoal.cli.process.worker_inboxes import WorkerInboxes
 from shoal.cli.process.worker_process import WorkerJob
-from shoal.crawl.beginning import RunOf, begin_run
+from shoal.crawl.beginning import begin
 from shoal.crawl.code import NO_CODE
 from shoal.crawl.folder_inbox import FolderInbox
 from shoal.crawl.inbox import Listener
@@ -50,8 +50,7 @@ async def test_entries_go_to_a_crawl_that_began_since_the_last_look_and_leave_it
     places = Places(frontier=str(tmp_path / "shoal.db"), store=str(tmp_path / "shoal.db"))
     said: list[str] = []
     # `shoal run books.py` of somebody else: it ends when its start is done.
-    run = RunOf("books.py", places)
-    await begin_run(frontier, Books(), settings=Settings(), run=run)
+    await begin(frontier, Books(), settings=Settings(), reference="books.py", places=places)
     async with shared_results() as results:
         job = WorkerJob(reference="books.py", places=places)
         worker = WorkerInboxes(
@@ -73,7 +72,7 @@ async def test_entries_are_left_to_a_crawl_of_another_file_with_a_spider_of_this
     (tmp_path / "books" / "a.txt").write_text("https://a.test/1\n")
     inbox, theirs = (FolderInbox(tmp_path, clock=lambda: time.time() + 60) for _ in range(2))
     places = Places(frontier=str(tmp_path / "shoal.db"), store=str(tmp_path / "shoal.db"))
-    crawl, _ = await begin_run(frontier, Books(), settings=Settings(), run=RunOf("shop.py", places, stays=True))
+    crawl, _ = await begin(frontier, Books(), settings=Settings(), reference="shop.py", places=places, stays=True)
     async with shared_results() as results:
         worker = WorkerInboxes(
             WorkerJob(reference="books.py", places=places),

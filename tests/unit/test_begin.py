@@ -9,9 +9,9 @@ import pytest
 
 from shoal import Spider
 from shoal.cli import crawl, demo
-from shoal.crawl.beginning import RunOf, begin, begin_afresh
+from shoal.crawl.beginning import begin
 from shoal.crawl.opening import Places
-from shoal.crawl.record import Origin, describe_crawl, next_id, record_of, spider_of, with_priority
+from shoal.crawl.record import describe_crawl, next_id, record_of, spider_of, with_priority
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
 from shoal.settings.table import Settings
@@ -51,8 +51,16 @@ async def test_an_unfinished_crawl_is_resumed_with_the_settings_as_they_are_now(
 async def test_a_fresh_crawl_discards_the_unfinished_one_and_takes_an_id_of_its_own(frontier: MemoryFrontier) -> None:
     await frontier.open_crawl(Crawl(id="other-1", spider="other"))
     await begin(frontier, Books(), settings=Settings(), reference="books.py")
-    run = RunOf(reference="books.py", places=PLACES)
-    crawl = await begin_afresh(frontier, MemoryStore(), Books(), places=PLACES, settings=Settings(), run=run)
+    crawl, former = await begin(
+        frontier,
+        Books(),
+        settings=Settings(),
+        reference="books.py",
+        places=PLACES,
+        store=MemoryStore(),
+        fresh=True,
+    )
+    assert former is None
     assert crawl.id == "books-2"
     assert {crawl.id for crawl in await frontier.crawls()} == {"other-1", "books-2"}
 
@@ -61,13 +69,14 @@ async def test_a_fresh_crawl_whose_settings_are_refused_discards_nothing(frontie
     await begin(frontier, Books(), settings=Settings(), reference="books.py")
     wrong = msgspec.structs.replace(Settings(), pool="nowhere")
     with pytest.raises(UsageError, match="nowhere"):
-        await begin_afresh(
+        await begin(
             frontier,
-            MemoryStore(),
             Books(),
-            places=PLACES,
             settings=wrong,
-            run=RunOf(reference="books.py", places=PLACES),
+            reference="books.py",
+            places=PLACES,
+            store=MemoryStore(),
+            fresh=True,
         )
     assert [crawl.id for crawl in await frontier.crawls()] == ["books-1"]
 
@@ -80,8 +89,8 @@ async def test_a_new_crawl_has_an_id_that_the_store_has_no_items_of(frontier: Me
     first, _ = await begin(frontier, Books(), settings=Settings(), reference="books.py", store=store)
     assert first.id == "books-8"
     await store.write([item("d", spider="books", crawl="books-9")], [])
-    fresh = await begin_afresh(
-        frontier, store, Books(), places=PLACES, settings=Settings(), run=RunOf(reference="books.py", places=PLACES)
+    fresh, _ = await begin(
+        frontier, Books(), settings=Settings(), reference="books.py", places=PLACES, store=store, fresh=True
     )
     assert fresh.id == "books-10"
 
@@ -102,8 +111,7 @@ def test_references_that_crawls_in_the_wild_remember_still_load(reference: str) 
 
 def test_the_weight_at_shared_hosts_may_change_whenever_a_crawl_is_opened() -> None:
     def described(settings: Settings, former: Crawl | None = None) -> Crawl:
-        origin = Origin(reference="books.py")
-        return describe_crawl("books-1", Books(), settings=settings, origin=origin, pools={}, former=former)
+        return describe_crawl("books-1", Books(), settings=settings, reference="books.py", pools={}, former=former)
 
     first = described(Settings())
     assert (first.weight, first.pace_scope) == (1.0, "host")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from shoal.errors import ShoalError
 from shoal.fetch.descriptors import raise_limit
-from shoal.worker.retirement import collect_rarely, keep_freed_memory, take_small_pages
+from shoal.worker.machine import collect_rarely, keep_freed_memory, take_small_pages
 
 T = TypeVar("T")
 

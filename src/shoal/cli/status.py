@@ -118,7 +118,7 @@ async def _look(crawl: Crawl, *, frontier: Frontier, store_of: StoreOf, screen: 
     from shoal.worker.workers import crew_of
 
     watcher = Coordinator(crawl, frontier=frontier, show=_ignore, say=screen.say)
-    snapshot = await watcher.look(lanes=LANES_READ)
+    snapshot = await watcher.snapshot(lanes=LANES_READ)
     store = await store_of(crawl)
     items = None
     if store is not None:
@@ -142,7 +142,7 @@ def document(view: View) -> dict[str, Any]:
     """A crawl for scripts."""
     from shoal.crawl.record import code_known
     from shoal.insight.stats import seconds_left, spent_budget
-    from shoal.policy.verdicts import asides
+    from shoal.policy.failures import asides
 
     snapshot, results = view.snapshot, view.results
     crawl, progress = snapshot.crawl, snapshot.progress
@@ -218,7 +218,7 @@ def show_view(view: View, screen: Screen) -> None:
     """For people."""
     from shoal.cli.display.progress import last_lane, line_of, picture, troubles
     from shoal.cli.display.tables import show_crew, show_lanes
-    from shoal.policy.verdicts import NOT_FED, set_aside
+    from shoal.policy.failures import NOT_FED, set_aside
 
     snapshot = view.snapshot
     crawl, progress = snapshot.crawl, snapshot.progress
@@ -307,7 +307,7 @@ def _lifetime(snapshot: Snapshot) -> float:
 
 
 def _show_crawls(rows: Sequence[tuple[Crawl, Progress]], screen: Screen, *, older: int) -> None:
-    from shoal.policy.verdicts import set_aside
+    from shoal.policy.failures import set_aside
 
     has_priorities = any(crawl.priority for crawl, _ in rows)
     columns = ["crawl", "state", *["priority"] * has_priorities, "done", "left", "dead", "began", "took"]

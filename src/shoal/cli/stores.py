@@ -30,7 +30,7 @@ from shoal.crawl.record import belongs_to, owner_of, record_of, results_known, w
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Progress
-from shoal.policy.verdicts import ITEMS
+from shoal.policy.failures import ITEMS
 from shoal.settings.table import STORE_VARIABLE
 from shoal.settings.values import parse_duration
 from shoal.store.base import ItemFilter, Store

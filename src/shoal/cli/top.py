@@ -86,7 +86,7 @@ async def _look(
         if crawl.id not in watchers:
             watchers[crawl.id] = Coordinator(crawl, frontier=frontier, show=_ignore, say=_silent)
         # The crawl as it is now: its priority may have changed.
-        snapshots.append(replace(await watchers[crawl.id].look(), crawl=crawl))
+        snapshots.append(replace(await watchers[crawl.id].snapshot(), crawl=crawl))
     return snapshots
 
 

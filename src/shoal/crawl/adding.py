@@ -1,4 +1,4 @@
-"""URLs added to a crawl by people and programs, in batches."""
+"""Adds URLs of `shoal add` and the HTTP API to a crawl, in batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_FIELDS: Final[Mapping[str, Any]] = {}
 
 
 class Added(msgspec.Struct, kw_only=True):
-    """What became of the URLs so far; `samples` has one that was kept out for each reason."""
+    """The result for the URLs so far; `samples` has one rejected URL for each reason."""
 
     crawl: str
     new: int = 0
@@ -33,8 +33,8 @@ class Added(msgspec.Struct, kw_only=True):
 
 
 class Lines:
-    """The requests in lines: a URL each, or a JSON object as in the inbox. `fields` are those of each line that does
-    not say otherwise. Empty lines and comments are passed over. A line that is no request raises UsageError."""
+    """The requests in lines: a URL each, or a JSON object as in the inbox. `fields` are defaults for each line. Skips
+    empty lines and comments; raises UsageError for an invalid line."""
 
     def __init__(self, crawl: Crawl, *, intake: Intake, fields: Mapping[str, Any] = NO_FIELDS) -> None:
         self._handlers = record_of(crawl).handlers
@@ -42,16 +42,16 @@ class Lines:
         self._intake = intake
         self._fields = dict(fields)
         self.check_handler(self._fields.get("handler"))
-        self.request("https://example.com/")  # what a field can be wrong in, it is wrong in for every URL
+        self.request("https://example.com/")  # refuses invalid fields at once: they are invalid for every URL
 
     @property
     def knows_handlers(self) -> bool:
-        """Whether the crawl's record tells the handlers of its spider."""
+        """Whether the crawl's record has the handlers of its spider."""
         return bool(self._handlers)
 
     def requests(self, lines: Iterable[str], *, source: str, first: int = 1) -> Iterator[Request]:
-        """The request of each line. `source` is named in the refusal of one, with its number: `first` is that of the
-        first one."""
+        """The request of each line. A refusal names `source` and the line number; `first`: the number of the first
+        line."""
         for number, line in enumerate(lines, start=first):
             text = line.strip()
             if not text or text.startswith("#"):
@@ -67,13 +67,13 @@ class Lines:
                 raise UsageError(f"line {number} of {source} is no request: {error}") from None
 
     def request(self, url: str) -> Request:
-        """The request for one URL. Refuses fields that the crawl could not keep."""
+        """The request for one URL. Refuses fields that the crawl cannot store."""
         request = Request(url, **self._fields)
         self._intake.task_of(request, Found(), parent=None, base=url, scoped=False)
         return request
 
     def check_handler(self, name: str | None) -> None:
-        """Refuse a handler that the crawl's spider does not have, as far as its record tells."""
+        """Refuse a handler that the crawl's spider does not have, if its record has the handlers."""
         if name is not None and self._handlers and name not in self._handlers:
             hint = did_you_mean(name, self._handlers, otherwise=f"it has {', '.join(self._handlers)}")
             raise UsageError(f"the spider of {self._crawl} has no handler {name!r}: {hint}")
@@ -93,10 +93,10 @@ async def has_room(crawl: str, *, frontier: Frontier, max_pending: int) -> bool:
 
 
 async def add_requests(requests: Sequence[Request], added: Added, *, intake: Intake, frontier: Frontier) -> None:
-    """Put one batch and count what became of it."""
+    """Put one batch and count the result."""
     found = Found()
     for request in requests:
-        # Its own URL as the base: a URL that is added by name is in scope.
+        # Its own URL as the base: an added URL is always in scope.
         intake.request(request, found, parent=None, base=request.url, scoped=False)
     tasks = list(found.tasks.values())
     report = await frontier.put(added.crawl, tasks, rejected=found.rejected, samples=found.samples)

@@ -1,7 +1,4 @@
-"""The code of a spider: the files that it is made of, and whether two machines have the same.
-
-The file that a spider comes from. A crawl belongs to it: another file may have a class of the same name.
-"""
+"""A spider's file, to which its crawls belong, and the digest of its code, to find machines with other code."""
 
 from __future__ import annotations
 
@@ -23,8 +20,8 @@ from shoal.worker.machine import this_machine
 
 
 class SpiderSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a spider's file lies: its absolute path and the machine; `beside`: its path from the folder of the
-    frontier's file, which may be moved or copied together with it. All empty for a module, which its name tells."""
+    """The absolute path of a spider's file, and its machine; `beside`: the path relative to the frontier's file, since
+    both may be moved together. All empty for a module: its name is enough."""
 
     path: str = ""
     machine: str = ""
@@ -33,7 +30,7 @@ class SpiderSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def source_of(reference: str, *, frontier: str = "") -> SpiderSource:
-    """The source of the spider that a reference leads to."""
+    """The source of the spider that a reference names."""
     file = _file(reference)
     if not file.endswith(".py"):
         return SpiderSource()
@@ -44,10 +41,10 @@ def source_of(reference: str, *, frontier: str = "") -> SpiderSource:
 
 
 def is_same_spider(known: str, known_source: SpiderSource, reference: str, *, frontier: str = "") -> bool:
-    """Whether a reference leads to the file that a crawl belongs to, `known` by its own reference and source.
+    """Whether a reference names the file that a crawl belongs to; `known` and `known_source` are the crawl's.
 
-    On one machine the paths tell; a file that is not there any more was moved. On another machine the folders may
-    differ: there the file's name tells."""
+    On one machine the paths decide, unless the crawl's file is gone: then it was moved. Between machines the file's
+    name decides."""
     if not known:
         return True
     ours = source_of(reference, frontier=frontier)
@@ -64,7 +61,7 @@ def is_same_spider(known: str, known_source: SpiderSource, reference: str, *, fr
 
 
 def _is_file_of_module(known: str, known_source: SpiderSource, reference: str) -> bool:
-    """Whether one reference names a module and the other one its file."""
+    """Whether one reference names a module and the other its file."""
     module, path = _module(reference), known_source.path
     if not module:
         module, path = _module(known), source_of(reference).path
@@ -76,7 +73,7 @@ def _is_file_of_module(known: str, known_source: SpiderSource, reference: str) -
 
 
 def shown_source(known: str, known_source: SpiderSource) -> str:
-    """The file that a crawl belongs to, for people."""
+    """The file that a crawl belongs to, for messages."""
     path = known_source.path
     if path and _is_here(known_source) and not Path(path).exists():
         return f"{path}, which is not there any more (a file {Path(path).name} with its spider resumes it)"
@@ -93,7 +90,7 @@ def _file(reference: str) -> str:
 
 
 def _module(reference: str) -> str:
-    """The name of the module that a reference names; empty for a file."""
+    """The module that a reference names; empty for a file."""
     file = _file(reference)
     return "" if file.endswith(".py") else file
 
@@ -104,14 +101,14 @@ def _module_path(reference: str) -> str:
     return Path(file).name if file.endswith(".py") else file
 
 
-# A crawl's record is read every second: of a spider with more files only the digest is kept.
+# A crawl's record is read every second: for a spider with more files only the digest is stored.
 MOST_FILES = 100
 NAMED = 3
 
 
 class SpiderCode(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells the code of a spider from another one. `digest` is of all its files; empty: it is not known. `files`
-    has a mark for each, by its path from the spider's folder, so that those that differ can be named."""
+    """The version of a spider's code. `digest`: of all its files; empty: unknown. `files`: a digest of each, by its
+    path in the spider's folder, to name those that differ."""
 
     digest: str = ""
     files: dict[str, str] = {}
@@ -121,7 +118,7 @@ NO_CODE = SpiderCode()
 
 
 def code_of(reference: str) -> SpiderCode:
-    """The code of the spider that a reference leads to. It has just been loaded: what it imports later is not found."""
+    """The code of the spider that a reference names, just after loading it: later imports are not found."""
     source = reference.rpartition(":")[0] if ":" in reference else reference
     marks = {name: _mark(path) for name, path in sorted(_code_files(source)) if path.suffix == ".py" and path.is_file()}
     if not marks:
@@ -131,8 +128,7 @@ def code_of(reference: str) -> SpiderCode:
 
 
 def differences(begun: SpiderCode, ours: SpiderCode) -> str:
-    """The files in which `ours` differs from the code that a crawl works with, for people; empty: they are the same,
-    or one of them is not known."""
+    """The files in which `ours` differs from a crawl's code, for messages; empty: none, or one of both is unknown."""
     if not begun.digest or not ours.digest or begun.digest == ours.digest:
         return ""
     if not begun.files or not ours.files:
@@ -141,25 +137,25 @@ def differences(begun: SpiderCode, ours: SpiderCode) -> str:
 
 
 def others(beats: Iterable[WorkerBeat], code: SpiderCode) -> list[WorkerBeat]:
-    """Those of these workers that run other code than their crawl's, as far as they say which."""
+    """The workers that run other code than `code`; not those whose code is unknown."""
     return [beat for beat in beats if beat.code and code.digest and beat.code != code.digest]
 
 
 def own_files(spider_file: Path) -> list[Path]:
-    """The spider's file and what it has imported from its own folder. The spider is loaded."""
+    """The spider's file and the loaded modules from its folder."""
     folder, main = spider_file.resolve().parent, spider_file.resolve()
     found = {main, *(path for path in _loaded() if path.is_relative_to(folder) and not _is_installed(path, folder))}
     return sorted(found)
 
 
 def _code_files(source: str) -> Iterator[tuple[str, Path]]:
-    """Each file with its path from the spider's folder, of a module from the folder of its package."""
+    """Each file with its path in the spider's folder; for a module, in the folder of its package."""
     if source.endswith(".py"):
         main = Path(source)
     else:
         package = sys.modules[source.partition(".")[0]]
         if package.__name__ == "shoal":
-            return  # Its version tells; a worker's sign of life has it.
+            return  # The version of shoal is enough; a worker's heartbeat has it.
         folders = [Path(folder).resolve() for folder in getattr(package, "__path__", ())]
         for folder in folders:
             yield from ((_name(path, folder.parent), path) for path in set(_loaded()) if path.is_relative_to(folder))
@@ -179,7 +175,7 @@ def _loaded() -> list[Path]:
 
 
 def _is_installed(path: Path, folder: Path) -> bool:
-    """Whether a file is of Python or of a package, in an environment that lies in the spider's folder."""
+    """Whether a file belongs to Python or an installed package, in an environment inside the spider's folder."""
     places = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
     own = Path(__file__).resolve().parent.parent
     parts = path.relative_to(folder).parts

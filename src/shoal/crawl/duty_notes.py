@@ -1,4 +1,4 @@
-"""Notes that several processes change in turn, each in one step: whoever changes them has a duty for a moment."""
+"""Notes that several processes change, one at a time: a writer holds a duty (a leader lock) for a moment."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ PAUSE_SECONDS: Final = 0.05
 
 
 async def read_noted(frontier: Frontier, duty: str) -> tuple[bool, bytes]:
-    """Whether somebody has a duty now, and what its holders have noted. Takes no duty."""
+    """Whether a process holds a duty now, and its notes. Does not take the duty."""
     found = await frontier.hold_duty(duty, f"reader-{uuid.uuid4().hex}", seconds=0.0)
     return not found.is_ours, found.notes
 
 
 async def change_noted(frontier: Frontier, duty: str, change: Callable[[bytes], bytes], *, busy: str) -> bytes:
-    """Change the notes of a duty after those who change them right now; gives the new ones. A change that took longer
-    than the duty lasts, while another one was made, is made once more from what is noted then. `busy` is said of a duty
-    that others never leave."""
+    """Change the notes of a duty, after the processes that change them now. Returns the new notes. A change that took
+    longer than the duty lasts is repeated if the notes have changed meanwhile. `busy` begins the error if the duty is
+    never free."""
     holder = f"changer-{uuid.uuid4().hex}"
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -42,11 +42,11 @@ async def change_noted(frontier: Frontier, duty: str, change: Callable[[bytes], 
 async def _written(
     frontier: Frontier, duty: str, holder: str, *, change: Callable[[bytes], bytes], noted: bytes, term: int
 ) -> bytes | None:
-    """The changed notes, written; None: another one has changed them since they were read."""
+    """The changed notes, written; None: another process has changed them since they were read."""
     changed: bytes | None = None
     try:
         changed = change(noted)
     finally:
-        # Also after an error: others need not wait until the duty is over.
+        # Also after an error: others need not wait until the duty expires.
         kept = await frontier.hold_duty(duty, holder, seconds=0.0, notes=changed, term=term)
     return changed if kept.is_ours else None

@@ -1,7 +1,5 @@
-"""Feeds a crawl its start, under a name and for a time of its own: several processes may feed one crawl at once.
-
-Keeps crawls open for what comes from outside: while one process says that it stays, a crawl is not finished.
-"""
+"""Feeds a crawl its start, and keeps crawls open for URLs from outside (`--stay`). A crawl is not finished while a
+feeder or a stayer renews its note in the frontier; several processes may feed one crawl."""
 
 from __future__ import annotations
 
@@ -30,12 +28,12 @@ STAY_ANSWER_SECONDS: Final = 3.0
 
 
 def staying(crawls: Iterable[Crawl]) -> list[str]:
-    """Those of these crawls that are to stay open."""
+    """The ids of the crawls that stay open."""
     return [crawl.id for crawl in crawls if crawl.settings and is_unfinished(crawl.state) and record_of(crawl).stays]
 
 
 class Stayer:
-    """Keeps crawls open, under a name and for a time of its own. One that is killed is not missed for long."""
+    """Keeps crawls open, by a note that expires soon after its process is killed."""
 
     def __init__(
         self, frontier: Frontier, *, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
@@ -47,7 +45,7 @@ class Stayer:
         self._held: dict[str, float] = {}
 
     async def hold(self, crawls: Sequence[str], *, now: bool = False) -> None:
-        """Keep these crawls open, and no other ones. `now`: say so also if it was said a moment ago."""
+        """Keep these crawls open, and no others. `now`: renew also if that was done a moment ago."""
         for crawl in [held for held in self._held if held not in crawls]:
             await self._say_seconds(crawl, 0)
             del self._held[crawl]
@@ -67,7 +65,7 @@ class Stayer:
             await asyncio.sleep(STAY_RENEW_SECONDS)
 
     async def leave(self) -> None:
-        """Let the crawls end. Not for long: the frontier may be away, and nobody waits for one that is gone."""
+        """Let the crawls end. Gives up soon: the note expires anyway."""
         with contextlib.suppress(ShoalError, TimeoutError):
             async with asyncio.timeout(STAY_ANSWER_SECONDS):
                 for crawl in list(self._held):
@@ -75,19 +73,18 @@ class Stayer:
         self._held.clear()
 
     async def _say_seconds(self, crawl: str, seconds: float) -> None:
-        # One that was deleted meanwhile has nobody to wait for.
+        # The crawl may have been deleted meanwhile.
         with contextlib.suppress(UsageError):
             call = partial(self._frontier.set_feeding, crawl, self._name, seconds=seconds)
             await until_reachable(call, say=self._say)
 
 
-REVIVER = "run again"  # the feeder of a crawl that goes on, until the run's own one begins
+REVIVER = "run again"  # the feeder of a resumed crawl until the run's own feeder begins
 RENEW_SECONDS = 0.1
-# One that was silent for so long when another began was dead, as far as anybody can tell. At most as long as the other
-# one had been a process by then: a killed run that is begun again at once was silent for no longer. At least as long as
-# one that lives may be silent.
+# A feeder that was silent for this long when another began counts as dead. At most the age of the other's process: a
+# killed run that is restarted at once was silent for no longer. At least the longest silence of a live feeder.
 SILENT_SECONDS = 0.3
-# So long after its begin a feeder has heard from every other one that is still there.
+# Within this time after its begin a feeder has seen a note of every live feeder.
 HEARD_SECONDS = 3.0
 OVER_AT_ONCE = 0.001
 LAST_ANSWER_SECONDS = 3.0
@@ -98,7 +95,7 @@ class Feeder:
 
     def __init__(self, crawl: str, *, frontier: Frontier, say: Callable[[str], None]) -> None:
         self._crawl = crawl
-        # No other feeder has this name, also when the system gives a process id again.
+        # Unique, also when the system reuses a process id.
         self._name = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
         self._frontier = frontier
         self._say = say
@@ -107,23 +104,22 @@ class Feeder:
         self.has_ended = False
 
     async def begin(self) -> None:
-        """Say that the start is fed from its beginning: the crawl is not finished before this feeder is done, and what
-        was lost with earlier feeders is made up for."""
+        """Note that the start is fed from its beginning: the crawl is not finished before this feeder is done, and this
+        feeder replaces those that have expired."""
         await self._say_seconds(FEEDER_SECONDS, makes_up=0.0)
         self._began = asyncio.get_running_loop().time()
         self._silent = max(RENEW_SECONDS, min(SILENT_SECONDS, time.process_time()))
         await until_reachable(lambda: self._frontier.set_feeding(self._crawl, REVIVER, seconds=0), say=self._say)
 
     async def make_up(self) -> None:
-        """Make up for feeders that were killed before this one began, and have given no sign since then. Nobody waits
-        for them until their time is over."""
+        """Replace feeders that were killed before this one began, so that the crawl does not wait until they expire."""
         await asyncio.sleep(self._began + HEARD_SECONDS - asyncio.get_running_loop().time())
         since = asyncio.get_running_loop().time() - self._began
         makes_up = max(0.0, FEEDER_SECONDS - self._silent - since)
         await self._say_seconds(0 if self.has_ended else FEEDER_SECONDS, makes_up=makes_up)
 
     async def feed(self, spider: Spider, *, intake: Intake) -> None:
-        """Put the spider's start, and say again and again that there is more."""
+        """Put the spider's start, and renew the note meanwhile."""
         renewing = asyncio.create_task(self._renew())
         try:
             if not (isinstance(spider.start, Stdin) and sys.stdin.isatty()):
@@ -141,16 +137,16 @@ class Feeder:
         await self.end()
 
     async def end(self) -> None:
-        """Say that everything is fed."""
+        """Note that everything is fed."""
         await self._say_seconds(0)
         self.has_ended = True
 
     async def go_on(self) -> None:
-        """Say that there is more. A crawl that was finished meanwhile, since this process stood still, runs again."""
+        """Renew the note. A crawl that finished meanwhile, because this process stood still, runs again."""
         await self._say_seconds(FEEDER_SECONDS)
 
     async def give_up(self) -> None:
-        """Let nobody wait for this feeder, which has not fed everything. Not for long: the frontier may be away."""
+        """Make this feeder count as lost, since it has not fed everything. Gives up soon: the note expires anyway."""
         with contextlib.suppress(ShoalError, TimeoutError):
             async with asyncio.timeout(LAST_ANSWER_SECONDS):
                 await self._frontier.set_feeding(self._crawl, self._name, seconds=OVER_AT_ONCE)
@@ -158,7 +154,7 @@ class Feeder:
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
-            # What the frontier does not take for long ends the feeding itself, with the same error.
+            # If the frontier stays away, feeding itself ends with the same error.
             with contextlib.suppress(ServerUnreachable, StorageError):
                 await self.go_on()
 

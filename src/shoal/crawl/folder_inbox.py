@@ -1,4 +1,4 @@
-"""The inbox beside a frontier in a file: folders into which programs put files of URLs or JSON lines."""
+"""The inbox of a SQLite frontier: folders into which programs put files of URLs or JSON lines."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from shoal.text.errors import line_of
 FOLDER: Final = "shoal-inbox"
 DONE: Final = "done"
 LOCK: Final = ".lock"
-# A file that was written to a moment ago may not be whole.
+# A file that was changed within this time may be incomplete.
 QUIET_SECONDS: Final = 1.0
 UNFINISHED: Final = (".tmp", ".part")
-MOST_WATCHED: Final = 20  # of the files that were taken in
+MOST_WATCHED: Final = 20  # files that were taken, watched for later growth
 
 _LOG = logging.getLogger("shoal.inbox")
 
 
 @dataclass
 class _Reading:
-    """A file that is being taken in: its lines that were taken, and the lock that keeps others from its folder."""
+    """A file that is being taken: the lines in hand, and the lock of its folder."""
 
     path: Path
     file: BinaryIO
     lock: int
     taken: list[bytes] = field(default_factory=list)
-    lines: int = 0  # of it that are in the frontier
+    lines: int = 0  # already in the frontier
 
     def close(self) -> None:
         self.file.close()
@@ -45,10 +45,10 @@ class _Reading:
 
 
 class FolderInbox:
-    """Keeps the contract of `Inbox`: a folder for each name, taken from by one process at a time.
+    """An `Inbox` with a folder for each name; one process at a time takes from it.
 
-    A file stays where it is until all its lines are in the frontier; then it is moved to `done/`. So one whose taker
-    died half-way is taken once more from its beginning. `own` names folders that lie elsewhere."""
+    A file is moved to `done/` when all its lines are in the frontier: if its taker dies, it is taken again from its
+    beginning. `own`: folders of spiders that are elsewhere."""
 
     def __init__(
         self, base: Path, *, own: Mapping[str, Path] | None = None, clock: Callable[[], float] = time.time
@@ -74,7 +74,7 @@ class FolderInbox:
         return await self.waiting(list(self._own))
 
     async def waiting(self, names: Sequence[str]) -> list[str]:
-        self._look_for_more()
+        self._complain_of_growth()
         return [name for name in names if next(self._files(name), None) is not None]
 
     async def count(self, names: Sequence[str]) -> dict[str, int]:
@@ -107,7 +107,7 @@ class FolderInbox:
             reading.close()
 
     async def delete(self, name: str) -> None:
-        """Set the files aside, as if they had been taken: they are people's own."""
+        """Move the files to `done/` instead of deleting them: they belong to people."""
         if (lock := self._locked(self.folder(name))) is None:
             return
         try:
@@ -122,19 +122,19 @@ class FolderInbox:
         self._reading.clear()
 
     def _files(self, name: str) -> Iterator[Path]:
-        """The files that programs have put there, oldest first."""
+        """The files in the folder, oldest first."""
         folder, found = self.folder(name), list[tuple[float, str, Path]]()
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.startswith(".") or entry.name.endswith(UNFINISHED) or str(entry.path) in self._warned:
                     continue
-                # No links: lines of a file that its sender cannot read would be shown as dead letters.
+                # No symlinks: dead letters would show lines of a file that the sender cannot read.
                 if entry.is_file(follow_symlinks=False):
                     found.append((entry.stat().st_mtime, entry.name, Path(entry.path)))
         yield from (path for _, _, path in sorted(found))
 
     def _begin(self, name: str) -> _Reading | None:
-        """Open the next file that is whole, unless another process takes from this folder."""
+        """Open the next complete file, unless another process takes from this folder."""
         if next(self._files(name), None) is None or (lock := self._locked(self.folder(name))) is None:
             return None
         for path in self._files(name):
@@ -153,7 +153,7 @@ class FolderInbox:
         return None
 
     def _end(self, name: str) -> None:
-        """Set aside a file whose lines are all in the frontier."""
+        """Move a file to `done/`: all its lines are in the frontier."""
         reading = self._reading.pop(name)
         self._set_aside(reading.path, taken=reading.file)
         reading.close()
@@ -162,7 +162,7 @@ class FolderInbox:
         done = path.parent / DONE
         try:
             if taken is not None and not _is_same(path, taken):
-                # Another file of this name came while the first one was read. It is taken next.
+                # A new file of this name has replaced it: that is taken next.
                 return
             done.mkdir(exist_ok=True)
             moved = path.rename(_free(done / path.name))
@@ -173,11 +173,11 @@ class FolderInbox:
         except FileNotFoundError:
             return
         except OSError as error:
-            # Not again and again: its lines are known by now.
+            # Complains once: `_files` skips the file from now on.
             self._complain(path, f"it was taken in, but cannot be moved to {DONE}/: {line_of(error)}")
 
-    def _look_for_more(self) -> None:
-        """Tell of programs that go on writing into files that were taken in: nobody reads that."""
+    def _complain_of_growth(self) -> None:
+        """Complain of programs that append to files that were taken: nobody reads the new lines."""
         for path, size in list(self._done.items()):
             with contextlib.suppress(OSError):
                 if path.stat().st_size > size:
@@ -191,7 +191,7 @@ class FolderInbox:
             del self._done[next(iter(self._done))]
 
     def _locked(self, folder: Path) -> int | None:
-        """The lock of a folder; the system lets go of it when its process ends, however that ends."""
+        """Lock a folder; the system releases the lock when the process ends or dies. None: it is locked or missing."""
         try:
             lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
@@ -222,7 +222,7 @@ class FolderInbox:
 
 
 def _entries(file: BinaryIO, limit: int | None) -> Iterator[bytes]:
-    """The next lines that are no comments, and not many more bytes than a batch may have."""
+    """The next lines without comments, up to `limit` lines and about the size of a batch."""
     number = size = 0
     for line in lines_in(file):
         entry = line.strip()
@@ -246,5 +246,5 @@ def _free(path: Path) -> Path:
 
 
 def _file_name(name: str) -> str:
-    """The name as that of a folder: it leads nowhere else."""
+    """The name as a folder's name that cannot lead to another folder."""
     return quote(name, safe=" ").replace(".", "%2E") if name.startswith(".") else quote(name, safe=" ")

@@ -1,4 +1,4 @@
-"""URLs pushed into a crawl from outside, by any program: taken in batches, put, and only then forgotten."""
+"""The inbox: URLs that other programs push into a crawl; taken in batches, put, and only then removed."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from shoal.worker.outages import until_reachable
 BATCH = 500
 MOST_BATCHES = 20
 LOOK_SECONDS = 0.5
-HELD_SECONDS = 60.0  # longer than an inbox lets a dead taker keep its entries
+HELD_SECONDS = 60.0  # longer than an inbox keeps the entries of a dead taker for it
 LONGEST_SHOWN = 2048
 LONGEST_REASON = 500
 LONGEST_DELAY = 3650 * 86_400
 LANE = "@inbox"  # of entries that name no host
-# Not a URL, or one that may never be fetched: its sender must hear of it. Other rules only count.
+# Reasons that make an entry a dead letter, for its sender to see; URLs rejected for other reasons are only counted.
 UNUSABLE = frozenset({"invalid_url", "scheme", "credentials", "url_too_long"})
 
 Small = Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
@@ -42,28 +42,28 @@ Depth = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
 class Inbox(Protocol):
-    """Lists that any program may push to, each with the name of a crawl or of a spider. The entries of a taker that
-    dies go to the next one."""
+    """Lists that any program may push to, each with the name of a crawl or a spider. If a taker dies, the next one gets
+    its entries."""
 
     def place(self, name: str) -> str:
-        """Where programs push, for people: a list, or a folder."""
+        """Where programs push, for messages: a list, or a folder."""
 
     async def names(self) -> list[str]:
-        """The names that have entries, whoever is meant by them. Looks through a whole server: for people."""
+        """All names that have entries, also unknown ones. Slow: scans a whole server."""
 
     async def waiting(self, names: Sequence[str]) -> list[str]:
-        """Those of these names that have entries."""
+        """Which of these names have entries."""
 
     async def count(self, names: Sequence[str]) -> dict[str, int]:
-        """How many entries each of these names has, taken ones included; without those that have none."""
+        """How many entries each of these names has, taken ones included; without names that have none."""
 
     async def take(self, name: str, limit: int) -> list[bytes]:
         """Up to `limit` entries, oldest first; none while another process holds some.
 
-        Gives the same entries again until they are forgotten."""
+        Returns the same entries again until they are forgotten."""
 
     async def forget(self, name: str) -> None:
-        """The entries that were taken are in the frontier now."""
+        """Remove the taken entries: they are in the frontier now."""
 
     async def give_back(self, name: str) -> None:
         """Let other processes take the entries that this one took and has not forgotten."""
@@ -72,11 +72,11 @@ class Inbox(Protocol):
         """Remove the entries, taken or not."""
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class NoInbox:
-    """The inbox of a frontier that other programs cannot push to: always empty."""
+    """The inbox of a frontier without one: always empty."""
 
     def place(self, name: str) -> str:
         return ""
@@ -106,7 +106,7 @@ class NoInbox:
         """Nothing is open."""
 
 
-class Entry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class PushedRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The fields of a JSON entry, named as in a spider's `Request`."""
 
     url: str
@@ -129,11 +129,11 @@ class Entry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     revisit: str | None = None
 
 
-_DECODER = msgspec.json.Decoder(Entry)
+_DECODER = msgspec.json.Decoder(PushedRequest)
 
 
 class Listener:
-    """Turns the entries of an inbox into tasks. `intake_of` gives the rules of a crawl."""
+    """Turns the entries of an inbox into tasks, by the rules of `intake_of(crawl)`."""
 
     def __init__(
         self,
@@ -154,17 +154,17 @@ class Listener:
         self._closed: set[str] = set()
 
     async def listen(self, crawl: Crawl) -> NoReturn:
-        """Take entries in as they come, until cancelled."""
+        """Put entries as they arrive, until cancelled."""
         while True:
             if not await self.take_in([crawl]):
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def listen_to_all(self) -> None:
-        """Take the entries of every crawl in as they come, until cancelled, and keep those open that stay. Entries that
-        cannot be taken in are told of, and stay where they are; other crawls do not wait for them."""
+        """Put the entries of all crawls as they arrive, until cancelled, and keep crawls with `--stay` open. If entries
+        cannot be put, says so and leaves them; other crawls do not wait."""
         stayer = Stayer(self._frontier, say=self._say)
         try:
-            # Other programs cannot push to that one, and never will.
+            # Without an inbox there is nothing to do.
             while not isinstance(self._inbox, NoInbox):
                 crawls = [crawl for crawl in await self._crawls() if crawl.settings and not crawl.refusal]
                 await stayer.hold(staying(crawls))
@@ -192,9 +192,9 @@ class Listener:
         return with_refusals(await until_reachable(self._frontier.crawls, say=self._say))
 
     async def take_in(self, crawls: Sequence[Crawl]) -> int:
-        """Put a bounded number of the entries that wait for these crawls, and for their spiders; gives how many."""
+        """Put a bounded number of the entries for these crawls and their spiders. Returns how many."""
         pairs = inboxes_of(crawls)
-        # One at a time: an inbox forgets whatever was taken last, also if another part of this process took it.
+        # One call at a time: `forget` removes what was taken last, also if another task of this process took it.
         async with self._lock:
             names = [name for name, _ in pairs]
             waiting = set(await until_reachable(partial(self._inbox.waiting, names), say=self._say))
@@ -202,20 +202,20 @@ class Listener:
             return sum([await self._take_in(name, crawl) for name, crawl in await self._of_no_other(taken)])
 
     async def _of_no_other(self, pairs: list[tuple[str, Crawl]]) -> list[tuple[str, Crawl]]:
-        """These inboxes without those of a spider's name that are another crawl's, which this process may not know: a
-        crawl of another file with a spider of the same name."""
+        """These inboxes without those of a spider's name that belong to a crawl of another file with a spider of the
+        same name."""
         if all(name == crawl.id for name, crawl in pairs):
             return pairs
         takers = dict(inboxes_of([crawl for crawl in await self._crawls() if not crawl.refusal]))
         return [(name, crawl) for name, crawl in pairs if takers.get(name, crawl).id == crawl.id]
 
     async def spiders_waiting(self, spiders: Sequence[str]) -> list[str]:
-        """Those of these spiders that have entries under their own name."""
+        """Which of these spiders have entries under their own name."""
         return await until_reachable(partial(self._inbox.waiting, spiders), say=self._say)
 
     async def begin_for(self, spider: str, begin: Callable[[], Awaitable[Crawl]]) -> Crawl | None:
-        """Begin a crawl for the entries of a spider that has none, and put the first of them; None where another
-        process has taken them: that one begins it. Where none can begin, other processes get them."""
+        """Begin a crawl for the entries of a spider without one, and put the first entries. None: another process has
+        taken them. If the crawl cannot begin, gives them back."""
         async with self._lock:
             entries = await until_reachable(partial(self._inbox.take, spider, BATCH), say=self._say)
             if not entries:
@@ -230,8 +230,8 @@ class Listener:
             return crawl
 
     async def take_in_all(self, crawl: Crawl, *, stop: asyncio.Event) -> None:
-        """Put all entries that wait for a crawl that is about to end. Those that another process holds are waited for,
-        as long as it may hold them: it puts them, or dies and lets them go."""
+        """Put all entries of a crawl that is about to end. Waits for entries that another process holds, as long as it
+        may hold them."""
         began = time.monotonic()
         while not stop.is_set() and await self.waiting(crawl):
             if await self.take_in([crawl]):
@@ -243,13 +243,13 @@ class Listener:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def waiting(self, crawl: Crawl) -> int:
-        """How many entries wait for the crawl, those that a process holds included."""
+        """How many entries the crawl's inboxes have, taken ones included."""
         names = [name for name, _ in inboxes_of([crawl])]
         counts = await until_reachable(partial(self._inbox.count, names), say=self._say)
         return sum(counts[name] for name, _ in await self._of_no_other([(name, crawl) for name in counts]))
 
     def _is_closed(self, crawl: Crawl) -> bool:
-        """Whether a crawl takes no more URLs. What was pushed stays in its inbox, and `shoal status` shows it."""
+        """Whether a crawl takes no more URLs. Pushed URLs stay in its inbox, where `shoal status` shows them."""
         if crawl.keys != "known" and crawl.id not in self._closed:
             self._closed.add(crawl.id)
             self._say(f"URLs pushed into {crawl.id} are not taken in: {keys_dropped(crawl.id)}")
@@ -289,8 +289,8 @@ class Listener:
 
 
 def inboxes_of(crawls: Sequence[Crawl]) -> list[tuple[str, Crawl]]:
-    """The names of the inboxes of these crawls, newest first: each has its own, and the newest unfinished one of a
-    spider has the spider's as well. A name that means both is the crawl's."""
+    """The inboxes of these crawls (newest first) by name: each crawl has its own, and the newest unfinished crawl of a
+    spider also has the spider's. A name that means both is the crawl's."""
     found = {crawl.id: crawl for crawl in crawls}
     for crawl in crawls:
         if is_unfinished(crawl.state):
@@ -333,12 +333,12 @@ def _take(request: Request, intake: Intake, found: Found) -> None:
     link = intake.rules.resolve(request.url, request.url)
     if link.rejected in UNUSABLE:
         raise ValueError(f"{link.rejected}: {REASONS[link.rejected]}")
-    # Its own URL as the base: a URL that is pushed by name is in scope.
+    # Its own URL as the base: a pushed URL is always in scope.
     intake.request(request, found, parent=None, base=request.url, scoped=False)
 
 
 def letter_of(entry: bytes, reason: str, *, at: float) -> tuple[Task, str]:
-    """A bad entry as a dead letter: a task that allows no attempt, and the reason. Neither shows a secret."""
+    """An invalid entry as a dead letter: a task without attempts, and the reason, both with secrets masked."""
     text = entry.decode("utf-8", "backslashreplace")
     task = Task(
         url=masked_text(text)[:LONGEST_SHOWN],

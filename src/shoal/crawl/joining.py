@@ -1,4 +1,4 @@
-"""Which store and archive a process uses for a crawl: the crawl's own, or why it must be told."""
+"""Which store and archive a process uses for a crawl: the crawl's own, the named ones, or a refusal that says why."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MEANT = "add --other-store if both are meant"
 
 
 class Kind(NamedTuple):
-    """What people read of a store or an archive: what lies in it, its flag, one that all machines reach."""
+    """A store or an archive in messages: its content, its flag, an example that all machines reach."""
 
     content: str
     option: str
@@ -42,13 +42,13 @@ ARCHIVE = Kind("raw pages", "--archive", "s3://…")
 
 
 def places_of_new(places: Places) -> Places:
-    """The places of a crawl that begins: the store is in the frontier's file unless another one is named."""
+    """The places of a new crawl: the store is in the frontier's file unless another one is named."""
     return replace(places, store=places.store or default_store(places.frontier))
 
 
 def places_to_join(crawl: Crawl, places: Places, *, adds_archive: bool = False) -> Places:
-    """The places of a process that works on a crawl: the crawl's own where none is named. Another one is refused, so
-    that items do not end in two places by a slip. `adds_archive`: a crawl without an archive may get one."""
+    """The places of a process that works on a crawl: the crawl's own unless named. Refuses other ones, so that items do
+    not end up in two places by mistake. `adds_archive`: a crawl without an archive may get one."""
     results = results_known(crawl)
     if results.store is None:
         return places_of_new(places)
@@ -60,7 +60,7 @@ def places_to_join(crawl: Crawl, places: Places, *, adds_archive: bool = False) 
 
 
 def store_to_read(crawl: Crawl, places: Places) -> str:
-    """The store of a command that looks at a crawl: the named one, else the crawl's own."""
+    """The store of a command that reads: the named one, else the crawl's own."""
     store = results_known(crawl).store
     if places.store or store is None:
         return places_of_new(places).store
@@ -68,14 +68,14 @@ def store_to_read(crawl: Crawl, places: Places) -> str:
 
 
 def existing_store(crawl: Crawl, places: Places) -> str:
-    """The store that a command named, else the crawl's own. Refuses one that is not there, or out of reach."""
+    """The same; refuses a store that is missing or out of reach."""
     url = store_to_read(crawl, places)
     check_store_exists(url)
     return url
 
 
 def archive_to_read(crawl: Crawl, places: Places) -> str | None:
-    """The archive of a command that looks at a crawl: the named one, else the crawl's own, if it has one."""
+    """The archive of a command that reads: the named one, else the crawl's own, if it has one."""
     archive = results_known(crawl).archive
     if places.archive or archive is None:
         return places.archive
@@ -83,14 +83,14 @@ def archive_to_read(crawl: Crawl, places: Places) -> str | None:
 
 
 def check_own_store(crawl: Crawl, places: Places, *, items: int) -> None:
-    """Refuse a named store that is not the crawl's own, as far as it remembers, and has none of its items."""
+    """Refuse a named store that is not the crawl's own and has none of its items."""
     store = results_known(crawl).store
     if not items and store is not None and not is_same(store, places.store, frontier=places.frontier):
         raise _another(crawl.id, STORE, store, named=places.store, variable=STORE_VARIABLE)
 
 
 def check_own_archive(crawl: Crawl, places: Places, *, captures: int) -> None:
-    """The same of an archive and its pages."""
+    """Refuse a named archive that is not the crawl's own and has none of its pages."""
     archive, named = results_known(crawl).archive, places.archive
     if not captures and archive is not None and named is not None and not is_same(archive, named):
         raise _another(crawl.id, ARCHIVE, archive, named=named, variable=ARCHIVE_VARIABLE)
@@ -104,20 +104,20 @@ def _another(crawl: str, what: Kind, place: RememberedPlace, *, named: str, vari
 
 
 def foreign_store(crawl: Crawl, places: Places) -> str:
-    """The store that was named, for people, if the crawl remembers another one as its own."""
+    """The named store, masked, if it is not the crawl's own; else empty."""
     store = results_known(crawl).store
     is_foreign = places.store and store is not None and not is_same(store, places.store, frontier=places.frontier)
     return masked(places.store) if is_foreign else ""
 
 
 def shares_store(crawl: Crawl, places: Places) -> bool:
-    """Whether a crawl's items lie in the store of these places, as far as it remembers."""
+    """Whether a crawl's items are in the store of these places, or its record does not say."""
     store = results_known(crawl).store
     return store is None or is_same(store, places.store, frontier=places.frontier)
 
 
 def stores_beside(crawl: Crawl, places: Places) -> list[str]:
-    """The stores that have items of a crawl, as far as it remembers, without the one of these places; for people."""
+    """The stores in a crawl's record, masked, without the one of these places."""
     results = results_known(crawl)
     if results.store is None:
         return []
@@ -127,8 +127,8 @@ def stores_beside(crawl: Crawl, places: Places) -> list[str]:
 
 
 def has_all_items(crawl: Crawl, places: Places) -> bool:
-    """Whether everything that a crawl has stored went into the store of these places, as far as can be told. A file
-    that was put in the place of the first one may lack items."""
+    """Whether all items of a crawl are in the store of these places, by its record. False if the file was replaced
+    since: the new one may lack items."""
     results = results_known(crawl)
     if results.store is None or results.other_stores:
         return False
@@ -136,7 +136,7 @@ def has_all_items(crawl: Crawl, places: Places) -> bool:
 
 
 def results_of(places: Places, former: ResultPlaces | None = None) -> ResultPlaces:
-    """What a crawl remembers of the places that a process uses for it. `former`: what it remembers already."""
+    """The results in a crawl's record when a process uses `places` for it. `former`: in its record before."""
     store = remember(places.store, frontier=places.frontier)
     archive = None if places.archive is None else remember(places.archive)
     if former is None or former.store is None:
@@ -208,7 +208,7 @@ def _recalled(crawl: str, what: Kind, place: RememberedPlace, places: Places, *,
 
 
 def _hint(what: Kind, place: RememberedPlace, obstacle: Obstacle, *, joins: bool) -> str:
-    """The flag to give. `joins`: to a process that works on the crawl."""
+    """Which flag helps. `joins`: the process works on the crawl."""
     if obstacle is Obstacle.SECRET:
         return f"give {what.option} with it, as in {_with_password(place.shown)}, or set {STORE_VARIABLE} or PGPASSWORD"
     if not joins:

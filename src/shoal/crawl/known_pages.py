@@ -1,7 +1,5 @@
-"""`--skip-known`: a new crawl takes no URL that an earlier crawl of its spider has done.
-
-Pages whose items a store has already, kept out of a crawl: for one whose frontier is lost.
-"""
+"""`--skip-known`: a new crawl takes no URL that an earlier crawl of its spider has done; and `--skip-stored`: no page
+whose items are in the store, if the earlier frontier is lost."""
 
 from __future__ import annotations
 
@@ -26,21 +24,21 @@ from shoal.store.base import ItemFilter, Store
 from shoal.text.errors import several
 from shoal.worker.outages import until_reachable
 
-# Settings by which the same URL has another key.
+# Settings that change the key of a URL.
 OF_KEYS: Final = ("strip_parameters", "same_page")
 NAMED: Final = 3
 
 
-class Earlier(NamedTuple):
-    """The ended crawls that say what was done, newest first, and why others cannot, a clause each."""
+class EarlierCrawls(NamedTuple):
+    """The ended crawls whose URLs are skipped, newest first; and why those of others cannot be, a clause each."""
 
     known_from: tuple[str, ...]
     missing: tuple[str, ...]
 
 
-def earlier_crawls(crawls: Sequence[Crawl], settings: Settings) -> Earlier:
-    """Which crawls of the spider's file, newest first, the new one learns from: not those that a newer one of them has
-    learnt from. Refuses when there are some and none can tell: what was to be skipped would be fetched again."""
+def earlier_crawls(crawls: Sequence[Crawl], settings: Settings) -> EarlierCrawls:
+    """Whose URLs a new crawl of the spider's file skips. `crawls`: newest first; without those whose keys a newer one
+    has copied. Refuses if there are crawls and none has usable keys: everything would be fetched again."""
     held, known_from, missing = list[Crawl](), list[str](), list[str]()
     for crawl in crawls:
         if not crawl.settings or is_unfinished(crawl.state):
@@ -55,16 +53,16 @@ def earlier_crawls(crawls: Sequence[Crawl], settings: Settings) -> Earlier:
             known_from.append(crawl.id)
     if missing and not known_from:
         raise UsageError(
-            f"--skip-known: no earlier crawl can say which URLs it has done: {_listed(missing)}; --skip-stored REGEX"
-            " goes by the items instead, a longer known_ttl helps the next crawl, and without --skip-known everything"
-            " is fetched"
+            f"--skip-known: the URLs of no earlier crawl are known: {_listed(missing)}; --skip-stored REGEX skips pages"
+            " with stored items instead, a longer known_ttl helps the next crawl, and without --skip-known all URLs are"
+            " fetched"
         )
-    return Earlier(tuple(known_from), tuple(missing))
+    return EarlierCrawls(tuple(known_from), tuple(missing))
 
 
 async def learn_earlier(crawl: Crawl, *, frontier: Frontier, say: Callable[[str], None]) -> Crawl:
-    """Let the URLs that earlier crawls have done count as known, if that was asked for and is not done yet; gives the
-    crawl. A process that dies meanwhile leaves the crawl's record as it is: the next one does it again."""
+    """Copy the URL keys of earlier crawls, if that was asked for and is not done yet. Returns the crawl. If the process
+    dies meanwhile, the next one does it again."""
     record = record_of(crawl)
     if not record.known_from:
         return crawl
@@ -76,14 +74,14 @@ async def learn_earlier(crawl: Crawl, *, frontier: Frontier, say: Callable[[str]
             lost.append(str(error))
     if lost and len(lost) == len(record.known_from):
         raise UsageError(
-            f"{crawl.id} was begun with --skip-known, and what it was to skip is lost: {lost[0]}; --fresh begins a"
+            f"{crawl.id} was begun with --skip-known, and the URLs to skip are lost: {lost[0]}; --fresh begins a"
             " crawl in its place"
         )
     for line in lost:
         say(f"{line}; its URLs may be fetched again")
     say(
-        f"{several(new, 'URL')} that {_listed(record.known_from)} did count as known: they are not fetched, not even"
-        " those of the start; Request(URL, dedup=False) is fetched all the same"
+        f"{several(new, 'URL')} of {_listed(record.known_from)} count as known: they are not fetched, also not from"
+        " `start`; Request(URL, dedup=False) is always fetched"
     )
     settings = msgspec.to_builtins(msgspec.structs.replace(record, known_from=()))
     learnt = msgspec.structs.replace(crawl, settings=settings)
@@ -92,7 +90,7 @@ async def learn_earlier(crawl: Crawl, *, frontier: Frontier, say: Callable[[str]
 
 
 def missing_line(missing: Sequence[str]) -> str:
-    """What the new crawl cannot skip, for people."""
+    """A line on what the new crawl cannot skip."""
     return f"what these crawls did may be fetched again: {_listed(missing)}"
 
 
@@ -103,9 +101,9 @@ def _why_not(crawl: Crawl, settings: Settings) -> str:
     if crawl.dedup.startswith("bloom"):
         return "it kept its URLs in a Bloom filter"
     if record.fingerprints:
-        return "its keys are made in another way"
+        return "its keys have another form"
     changed = next((name for name in OF_KEYS if getattr(record.settings, name) != getattr(settings, name)), "")
-    return f"{changed} was another" if changed else ""
+    return f"{changed} has changed" if changed else ""
 
 
 def _dropped(crawl: Crawl) -> str:
@@ -113,8 +111,7 @@ def _dropped(crawl: Crawl) -> str:
 
 
 def _has_learnt(newer: Crawl, older: Crawl) -> bool:
-    """Whether a crawl that skips what was known has learnt, after the end of an older one, what that had done: as long
-    as that one had its keys."""
+    """Whether `newer` copied `older`'s keys before they were dropped."""
     record, end = record_of(newer), older.created if older.finished is None else older.finished
     until = math.inf if older.keys == "known" else end + parse_duration(record_of(older).settings.known_ttl)
     return record.skips_known and not record.known_from and end <= newer.created < until
@@ -130,7 +127,7 @@ BATCH = 500
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The expression for the pages that may be skipped."""
+    """The expression of `--skip-stored`."""
     try:
         return re.compile(pattern)
     except re.error as error:
@@ -146,8 +143,7 @@ async def skip_stored(
     intake: Intake,
     say: Callable[[str], None],
 ) -> int:
-    """Let the URLs that match, and under which the store has items of the spider, count as known in the crawl, and as
-    dropped; gives how many are new. Repeating it is harmless."""
+    """Mark the matching URLs of the spider's stored items as known and dropped. Returns how many are new."""
     found, new = Found(), 0
     async for item in store.items(ItemFilter(spider=crawl.spider)):
         if pattern.search(item.url):
@@ -158,17 +154,17 @@ async def skip_stored(
 
 
 async def _drop(crawl: str, found: Found, *, frontier: Frontier, say: Callable[[str], None]) -> int:
-    """Nobody works on these tasks: they are dead letters for a moment, and then keys that are known."""
+    """Bury these tasks and drop the dead letters: only their keys stay."""
     letters = [(task, STORED) for task in found.tasks.values()]
     report = await until_reachable(lambda: frontier.bury(crawl, letters), say=say)
     which = DeadFilter(reason=outcome_of(STORED))
     is_dropping = True
     while is_dropping:
-        # Until none is left, also of a process that was killed here.
+        # Until none is left, also of a process that was killed at this point.
         is_dropping = bool(await until_reachable(lambda: frontier.drop_dead(crawl, which, limit=BATCH), say=say))
     return report.new
 
 
 def skipped_line(number: int) -> str:
-    """What was done, for people."""
+    """A line on how many pages are skipped."""
     return f"{several(number, 'page')} whose items the store has count as known, and as dropped: they are not fetched"

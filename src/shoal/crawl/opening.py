@@ -1,4 +1,4 @@
-"""Opens the frontier, inbox, store and archive for every command and process, and closes them at the end."""
+"""Opens the frontier, inbox, store and archive of commands and processes, and closes them at the end."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ Part = TypeVar("Part", bound=Closable)
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a crawl lives: the URLs of its frontier and its store, and of the archive if raw pages are kept.
+    """The URLs of a crawl's frontier and store, and of its archive if raw pages are kept.
 
-    `store` is empty until the crawl is known, if none was named: then it is the crawl's own. `other_store`: a store or
-    an archive that is not the crawl's is meant. `inboxes` are folders of spiders that lie elsewhere than beside the
-    frontier's file."""
+    `store` is empty if none was named, until the crawl is known: then it is the crawl's own. `other_store`: a store or
+    archive that is not the crawl's own is allowed. `inboxes`: folders of spiders that are not beside the frontier's
+    file."""
 
     frontier: str
     store: str = ""
@@ -53,8 +53,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def waiting_for(url: str, say: Say) -> Say | None:
-    """`say` if a server is behind this URL of a frontier, a store or an archive: it may be away for a while, a file is
-    there or not."""
+    """`say` if this URL is a server's, which may come back; None for a file."""
     scheme, separator, _ = url.partition("://")
     return say if separator and scheme not in _FILES else None
 
@@ -63,10 +62,8 @@ def waiting_for(url: str, say: Say) -> Say | None:
 async def _closing(
     open_part: Callable[[], Awaitable[Part]], *, wait: Say | None, stop: asyncio.Event | None = None
 ) -> AsyncIterator[Part]:
-    """The part that `open_part` opens, closed at the end.
-
-    A run or a worker waits for a server that cannot be reached, and says so with `wait`, until `stop` is set. Without
-    `wait` the error is raised at once: people who look want to be told."""
+    """Open a part, and close it at the end. With `wait`, waits for a server that cannot be reached, and says so, until
+    `stop` is set; without, raises at once."""
     part = await (open_part() if wait is None else until_reachable(open_part, say=wait, stop=stop))
     try:
         yield part
@@ -113,7 +110,7 @@ async def opened(
 
 @asynccontextmanager
 async def archive_of(places: Places, *, wait: Say | None = None) -> AsyncIterator[Archive | None]:
-    """The archive that a crawl keeps its raw pages in, if any: created if need be, closed at the end."""
+    """A crawl's archive, if it has one: created if missing, closed at the end."""
     if places.archive is None:
         yield None
         return
@@ -122,7 +119,7 @@ async def archive_of(places: Places, *, wait: Say | None = None) -> AsyncIterato
 
 
 class SharedResults:
-    """Stores and archives, each opened when it is first asked for, used by many, and closed at the end."""
+    """Stores and archives of several crawls, each opened at its first use, closed at the end."""
 
     def __init__(self, stack: AsyncExitStack, *, connections: int = STORE_CONNECTIONS) -> None:
         self._stack = stack
@@ -142,7 +139,7 @@ class SharedResults:
     async def archive(
         self, url: str | None, *, wait: Say | None = None, stop: asyncio.Event | None = None, create: bool = True
     ) -> Archive | None:
-        """The archive at a URL, created if need be and `create` says so; None where raw pages are not kept."""
+        """The archive at a URL, created if missing and `create` is set; None: raw pages are not kept."""
         if url is None:
             return None
         async with self._lock:
@@ -153,7 +150,7 @@ class SharedResults:
 
 
 def inbox_beside(places: Places) -> Inbox:
-    """The inbox beside the frontier. It connects when it is asked."""
+    """The inbox of a frontier; connects at its first use."""
     if is_redis(places.frontier):
         from shoal.frontier.redis.inbox import RedisInbox
 
@@ -170,7 +167,7 @@ def inbox_beside(places: Places) -> Inbox:
 
 @asynccontextmanager
 async def inbox_at(places: Places) -> AsyncIterator[Inbox]:
-    """The inbox beside the frontier, closed at the end."""
+    """The inbox of a frontier, closed at the end."""
     inbox = inbox_beside(places)
     try:
         yield inbox
@@ -180,6 +177,6 @@ async def inbox_at(places: Places) -> AsyncIterator[Inbox]:
 
 @asynccontextmanager
 async def shared_results(*, connections: int = STORE_CONNECTIONS) -> AsyncIterator[SharedResults]:
-    """Stores and archives that are opened on the way, closed at the end."""
+    """`SharedResults`, closed at the end."""
     async with AsyncExitStack() as stack:
         yield SharedResults(stack, connections=connections)

@@ -1,4 +1,4 @@
-"""Where a crawl's results lie: the URLs of stores and archives, compared, and remembered without secrets."""
+"""The URLs of stores and archives: parsed, compared, and stored in a crawl's record without secrets."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ POSTGRES_PORT = 5432
 _URL = re.compile(r"(?P<scheme>[a-z0-9+]+)://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)\??(?P<query>.*)", re.DOTALL)
 _POSTGRES = ("postgresql", "postgres")
 _SECRET = re.compile("password|passwd|secret|token|credential|signature", re.IGNORECASE)
-# A scheme that people forget the slashes of: the rest would be taken for the name of a file.
+# Schemes without slashes, a typo: the URL would be taken for a file's name.
 _NO_SLASHES = re.compile(r"(rediss?(?:\+\w+)?|unix|postgres(?:ql)?|sqlite|s3|gs|az):(?!//)/?", re.IGNORECASE)
 _PASSWORD = re.compile(r":[^:@]+@")
 _MASKED = re.compile(r":\*\*\*@|=\*\*\*")
 
 
 class RememberedPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """A store or an archive as a crawl remembers it: where it is, never how to get in.
+    """A store or an archive in a crawl's record, without credentials.
 
-    `in_frontier`: in the frontier's own file, wherever that lies now. `machine` and `host`: the machine of a file, a
-    folder, or a server at a loopback address. `inode`: the number of the file, by which a shared folder or a machine
-    after its restart is known. `has_secret`: its URL was given with a password."""
+    `in_frontier`: in the frontier's own file, wherever that is now. `machine` and `host`: of a file, a folder, or a
+    server at a loopback address. `inode`: of the file, to recognise it in a shared folder or after a reboot.
+    `has_secret`: its URL had a password."""
 
     url: str
     in_frontier: bool = False
@@ -50,14 +50,13 @@ class RememberedPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """For people: without options."""
+        """For messages: masked, without options."""
         return re.split("[?#]", masked(self.url))[0]
 
 
 class ResultPlaces(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a crawl's items and raw pages lie. Without a `store`: it remembers none.
-
-    The others are places of workers that joined with --other-store, as people see them."""
+    """A crawl's store and archive; no `store`: unknown. `other_stores` and `other_archives`: of workers that joined
+    with --other-store, for messages."""
 
     store: RememberedPlace | None = None
     archive: RememberedPlace | None = None
@@ -66,15 +65,15 @@ class ResultPlaces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Obstacle(enum.Enum):
-    """Why a process cannot get to a place that a crawl remembers."""
+    """Why a process cannot reach a place in a crawl's record."""
 
     MACHINE = enum.auto()
     MISSING = enum.auto()
     SECRET = enum.auto()
 
 
-class OutOfReach(Exception):  # noqa: N818 -- a refusal, which the caller turns into one with the flag to give
-    """This process cannot get to a place that a crawl remembers."""
+class OutOfReach(Exception):  # noqa: N818 -- the caller turns it into a refusal that names the flag to give
+    """This process cannot reach a place in a crawl's record."""
 
     def __init__(self, where: str, obstacle: Obstacle) -> None:
         super().__init__(where)
@@ -82,7 +81,7 @@ class OutOfReach(Exception):  # noqa: N818 -- a refusal, which the caller turns 
 
 
 class Server(NamedTuple):
-    """What makes a server's URL another one: not who connects, nor how."""
+    """The part of a server's URL that identifies the place: without user and options."""
 
     kind: str
     host: str
@@ -123,12 +122,12 @@ def check_store_exists(url: str) -> None:
 
 
 def named_by(variable: str, url: str, environ: Mapping[str, str] = os.environ) -> str:
-    """For a message: that a variable names this place. People see what they typed, not their environment."""
+    """For a message: says if an environment variable names this place."""
     return f", which {variable} names" if environ.get(variable) == url else ""
 
 
 def default_store(frontier: str) -> str:
-    """The store of a crawl for which none was named: the frontier's file, or a file here."""
+    """The default store: the frontier's file, or a file in this folder."""
     path = file_of(frontier)
     if path is None:
         return DEFAULT_FILE
@@ -136,7 +135,7 @@ def default_store(frontier: str) -> str:
 
 
 def remember(url: str, *, frontier: str = "", environ: Mapping[str, str] = os.environ) -> RememberedPlace:
-    """A place as a crawl remembers it. A file or a folder must be there already."""
+    """A place for a crawl's record. A file or a folder must exist already."""
     path = path_of(url)
     if path is not None:
         return _remember_path(url, Path(path).resolve(), frontier=frontier)
@@ -150,10 +149,10 @@ def remember(url: str, *, frontier: str = "", environ: Mapping[str, str] = os.en
 
 
 def is_same(remembered: RememberedPlace, url: str, *, frontier: str = "") -> bool:
-    """Whether a URL names the place that was remembered. Credentials and options do not matter."""
+    """Whether a URL names the remembered place. Credentials and options do not matter."""
     path = path_of(url)
     if remembered.in_frontier:
-        # Behind a pipe nobody sees the frontier's file: people say that they mean it.
+        # Behind a pipe the frontier's file cannot be seen: compare with its recorded path.
         beside = remembered.url if is_pipe(frontier) else frontier
         return path is not None and _is_frontiers(Path(path).resolve(), beside)
     known = path_of(remembered.url)
@@ -165,20 +164,20 @@ def is_same(remembered: RememberedPlace, url: str, *, frontier: str = "") -> boo
 
 
 def is_missing(remembered: RememberedPlace) -> bool:
-    """Whether a place was a file or a folder that is not there any more."""
+    """Whether a place is a file or a folder that does not exist any more."""
     path = None if remembered.in_frontier else path_of(remembered.url)
     return path is not None and not Path(path).exists()
 
 
 def is_first(remembered: RememberedPlace, url: str, *, frontier: str = "") -> bool:
-    """Whether a URL names the place that was remembered and, of a file, the very file that was there then."""
+    """Whether a URL names the remembered place and, for a file, the same file, not a replacement."""
     if not is_same(remembered, url, frontier=frontier):
         return False
     return not remembered.inode or remember(url, frontier=frontier).inode == remembered.inode
 
 
 def recalled(remembered: RememberedPlace, *, frontier: str, environ: Mapping[str, str] = os.environ) -> str:
-    """The URL by which this process gets to the place; OutOfReach if it cannot."""
+    """The URL by which this process reaches the place; raises OutOfReach if it cannot."""
     if remembered.in_frontier and is_pipe(frontier):
         raise OutOfReach(f"{remembered.shown}, the coordinator's own file", Obstacle.MACHINE)
     if remembered.in_frontier:
@@ -195,7 +194,7 @@ def recalled(remembered: RememberedPlace, *, frontier: str, environ: Mapping[str
 
 
 def server_of(url: str, environ: Mapping[str, str] = os.environ) -> Server:
-    """The server, and what on it, that the URL of a store or an archive names."""
+    """The server and path in the URL of a store or an archive."""
     scheme, netloc, path, query = _split(url)
     options = dict(parse_qsl(query, keep_blank_values=True))
     if scheme in _POSTGRES:
@@ -230,7 +229,7 @@ def _number(port: str) -> int:
 
 
 def _host(name: str) -> str:
-    """A host's name in one spelling: all addresses of this machine alone are localhost."""
+    """A host's name in one spelling: loopback addresses are localhost."""
     name = name.strip("[]").lower()
     if name in ("", "localhost") or name.startswith("/"):
         return "localhost"
@@ -251,7 +250,7 @@ def _split(url: str) -> tuple[str, str, str, str]:
 
 
 def _without_secrets(url: str, where: Server, environ: Mapping[str, str]) -> str:
-    """The URL without its secrets, but with what only the environment of this process says of the place."""
+    """The URL without its secrets, and with the parts of the place that come from this process's environment."""
     scheme, netloc, path, query = _split(url)
     options = {name: value for name, value in parse_qsl(query) if not _SECRET.search(name)}
     user, _, host = netloc.rpartition("@")
@@ -273,7 +272,7 @@ def _has_secret(url: str) -> bool:
 
 
 def _has_password_elsewhere(url: str, environ: Mapping[str, str]) -> bool:
-    """Whether the driver may find the password of a PostgreSQL server by itself."""
+    """Whether the driver may find the password of a PostgreSQL server itself."""
     file = dict(parse_qsl(_split(url)[3])).get("passfile") or environ.get("PGPASSFILE")
     return "PGPASSWORD" in environ or Path(file or Path.home() / ".pgpass").is_file()
 
@@ -295,9 +294,9 @@ def _is_frontiers(path: Path, frontier: str) -> bool:
 
 
 def _is_here(remembered: RememberedPlace) -> bool:
-    """Whether a file or folder that was remembered is one of this machine, or shared with it.
+    """Whether a remembered file or folder is on this machine, or shared with it.
 
-    The machine's name is not enough: copies of one image share it. Its restart is no other machine."""
+    The host name is not enough: copies of one image share it. The inode recognises the machine after a reboot."""
     if remembered.machine == this_machine():
         return True
     try:
@@ -307,7 +306,7 @@ def _is_here(remembered: RememberedPlace) -> bool:
 
 
 def _is_reachable(remembered: RememberedPlace) -> bool:
-    """A server at a loopback address is another one on every machine."""
+    """Whether the address means the same server here: a loopback address is another server on every machine."""
     return _is_on_this_machine(remembered) or not server_of(remembered.url).is_local
 
 
@@ -321,8 +320,8 @@ def _is_same_server(remembered: RememberedPlace, url: str) -> bool:
 
 
 def check_place(url: str, *, where: str) -> None:
-    """Refuse a server's URL without its scheme or its slashes: it would be taken for a file's name, and its password be
-    shown. `where` is the flag or setting that it was given by."""
+    """Refuse a server's URL without its scheme or slashes: it would be taken for a file's name, and its password shown.
+    `where`: the flag or setting that gave it."""
     if "://" not in url and _PASSWORD.search(url) and not Path(url).exists():
         raise UsageError(f"{where} looks like a server's URL without its scheme: write scheme://user:…@host")
     if (match := _NO_SLASHES.match(url)) and not _PASSWORD.search(url):

@@ -1,4 +1,4 @@
-"""A crawl's record in the frontier: its id, its limits, and the settings that every worker of the fleet works by."""
+"""A crawl's record in the frontier: its id, its limits, and the settings that all its workers use."""
 
 from __future__ import annotations
 
@@ -29,17 +29,19 @@ _NUMBER = re.compile(r"-(\d+)$")
 
 
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a crawl was begun. Stored with the crawl, so that every worker of the fleet works the same way.
+    """How a crawl was begun, stored with the crawl so that all its workers work the same way.
 
-    `spider` is the reference by which worker processes load the spider, `source` the file that it leads to.
-    `start` marks the start as it was written, empty where it cannot be told. `arguments` are those that the spider was
-    made with, and that every worker makes it with. `fingerprints`: the form that the keys are made of, where the
-    crawl took over the queue of another crawler; empty: it did not. `scheduled` are the latest runs of schedules that
-    worked on it: a run that is started twice works on one crawl. `before` are the earlier crawls of the spider whose
-    archived pages this one asks for only if they have changed, newest first. `code` is that of the latest run's
-    spider, and so are `handlers`, their names; empty: they are not known. `stays`: it is fed from outside, and kept
-    open by the processes that wait for that. `skips_known`: it was begun to skip what earlier crawls of the spider have
-    done, those in `known_from`. `priority` is the setting of that name, unless people have changed it since."""
+    - `spider`: the reference by which worker processes load the spider; `source`: its file
+    - `start`: a digest of the start as it was written; empty: it cannot be computed
+    - `arguments`: of the spider
+    - `fingerprints`: how the keys are made, if the crawl has taken over another crawler's queue
+    - `scheduled`: the latest runs of schedules on it, so that a run that is started twice works on one crawl
+    - `before`: the spider's earlier crawls, newest first; their archived pages are requested only if changed
+    - `code`, `handlers`: of the latest run's spider; empty: unknown
+    - `stays`: it waits for URLs from outside, kept open by processes that wait for them
+    - `skips_known`: it skips the URLs of earlier crawls; `known_from`: those whose URLs are not copied yet
+    - `priority`: the setting, or what `shoal priority` has set since
+    """
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
@@ -61,7 +63,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def record_of(crawl: Crawl) -> CrawlRecord:
-    """How a crawl was begun, as it remembers it."""
+    """The record of a crawl."""
     try:
         return msgspec.convert(crawl.settings, CrawlRecord)
     except msgspec.ValidationError as error:
@@ -71,7 +73,7 @@ def record_of(crawl: Crawl) -> CrawlRecord:
 
 
 def with_refusals(crawls: Iterable[Crawl]) -> list[Crawl]:
-    """The same crawls; those whose record cannot be read are refused, as those are that a frontier refuses."""
+    """The same crawls; those with an unreadable record are marked as refused."""
     return [crawl if crawl.refusal or not crawl.settings else _with_refusal(crawl) for crawl in crawls]
 
 
@@ -84,34 +86,34 @@ def _with_refusal(crawl: Crawl) -> Crawl:
 
 
 def is_readable(crawl: Crawl) -> bool:
-    """Whether the record tells how the crawl was begun."""
+    """Whether the crawl has a record that can be read."""
     return bool(crawl.settings) and not _with_refusal(msgspec.structs.replace(crawl, refusal="")).refusal
 
 
 def url_rules_of(crawl: Crawl) -> UrlRules:
-    """What a crawl makes of URLs: scope, limits, keys."""
+    """A crawl's rules for URLs: scope, limits, keys."""
     record = record_of(crawl)
     return UrlRules(record.settings, start_hosts=record.start_lanes)
 
 
 def results_known(crawl: Crawl) -> ResultPlaces:
-    """Where a crawl's results lie, as far as it remembers."""
+    """Where a crawl's results are, if its record says so."""
     return record_of(crawl).results if crawl.settings else ResultPlaces()
 
 
 def code_known(crawl: Crawl) -> SpiderCode:
-    """The code that a crawl works with, as far as it remembers."""
+    """The code that a crawl works with, if its record says so."""
     return record_of(crawl).code if crawl.settings else NO_CODE
 
 
 def with_priority(crawl: Crawl, priority: int) -> Crawl:
-    """The crawl with another priority. It counts at hosts that it shares, too."""
+    """The crawl with another priority."""
     record = msgspec.structs.replace(record_of(crawl), priority=priority)
     return msgspec.structs.replace(crawl, settings=msgspec.to_builtins(record))
 
 
 def _priority(settings: Settings, former: Crawl | None) -> int:
-    """What people have changed stands until the setting changes."""
+    """The priority that people have set counts until the setting changes."""
     if former is None or not former.settings:
         return settings.priority
     record = record_of(former)
@@ -119,13 +121,13 @@ def _priority(settings: Settings, former: Crawl | None) -> int:
 
 
 def has_store_server(crawl: Crawl) -> bool:
-    """Whether results go to a server, which takes several writers at once; a file has one at a time."""
+    """Whether results go to a server, which allows several writers at once, unlike a file."""
     store = results_known(crawl).store
     return store is not None and store.url.startswith(("postgres://", "postgresql://"))
 
 
 def belongs_to(crawl: Crawl, reference: str, *, frontier: str = "") -> bool:
-    """Whether a crawl belongs to the spider's file that a reference leads to. `frontier`: where the crawl is."""
+    """Whether a crawl belongs to the spider's file that a reference names. `frontier`: where the crawl is."""
     if not crawl.settings:
         return True
     record = record_of(crawl)
@@ -133,13 +135,13 @@ def belongs_to(crawl: Crawl, reference: str, *, frontier: str = "") -> bool:
 
 
 def owner_of(crawl: Crawl) -> str:
-    """Which file a crawl belongs to, for people."""
+    """A sentence on which file a crawl belongs to."""
     record = record_of(crawl)
     return f"{crawl.id} belongs to {shown_source(record.spider, record.source)}"
 
 
 def check_arguments(crawl: Crawl, spider: Spider) -> None:
-    """Refuse to go on with a crawl that was begun with other arguments: its pages and those that follow would mix."""
+    """Refuse to resume a crawl with other arguments: pages of both kinds would mix."""
     begun = record_of(crawl).arguments if crawl.settings else {}
     if begun != dict(spider.arguments):
         given = " ".join(f"-a {shlex.quote(f'{name}={text}')}" for name, text in begun.items()) or "no -a"
@@ -149,50 +151,45 @@ def check_arguments(crawl: Crawl, spider: Spider) -> None:
         )
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a crawl comes from and its results go: the reference by which worker processes load the spider, the file
-    that it leads to, the places, the run of a schedule, the earlier crawls whose pages may be asked for again,
-    the code, and whether it is fed from outside. `known_from`: the earlier crawls whose URLs are skipped; None: none
-    are to be."""
-
-    reference: str
-    source: SpiderSource = SpiderSource()
-    results: ResultPlaces = ResultPlaces()
-    scheduled: str = ""
-    before: tuple[str, ...] = ()
-    code: SpiderCode = NO_CODE
-    stays: bool = False
-    known_from: tuple[str, ...] | None = None
-
-
 def describe_crawl(
     crawl_id: str,
     spider: Spider,
     *,
     settings: Settings,
-    origin: Origin,
     pools: Mapping[str, PoolSpec],
+    reference: str,
+    source: SpiderSource | None = None,
+    results: ResultPlaces | None = None,
+    scheduled: str = "",
+    before: tuple[str, ...] = (),
+    code: SpiderCode = NO_CODE,
+    stays: bool = False,
+    known_from: tuple[str, ...] | None = None,
     former: Crawl | None = None,
 ) -> Crawl:
-    """The crawl as the frontier stores it, from now on; `former` is the same crawl before it is resumed.
+    """The crawl as the frontier stores it; refuses settings that name a pool which this spider cannot use.
 
-    Refuses settings that name a pool this spider cannot use."""
+    `known_from`: the earlier crawls whose URLs are skipped; None: skip none. `former`: the same crawl before it is
+    resumed, which keeps its `before` and `known_from`. The rest: see `CrawlRecord`."""
+    if former is not None:
+        begun = record_of(former)
+        before, known_from = begun.before, begun.known_from if begun.skips_known else None
     record = CrawlRecord(
         settings=settings,
         start_lanes=start_lanes(spider),
-        spider=origin.reference,
+        spider=reference,
         pool=default_pool(pools, spider=spider, settings=settings),
-        results=origin.results,
-        source=origin.source,
+        results=results or ResultPlaces(),
+        source=source or SpiderSource(),
         start=start_mark(spider),
         arguments=dict(spider.arguments),
-        scheduled=_runs(former, origin.scheduled),
-        before=origin.before if former is None else record_of(former).before,
-        code=origin.code,
-        stays=origin.stays,
+        scheduled=_runs(former, scheduled),
+        before=before,
+        code=code,
+        stays=stays,
         handlers=handler_names(type(spider)),
-        skips_known=origin.known_from is not None if former is None else record_of(former).skips_known,
-        known_from=(origin.known_from or ()) if former is None else record_of(former).known_from,
+        skips_known=known_from is not None,
+        known_from=known_from or (),
         priority=_priority(settings, former),
     )
     return Crawl(
@@ -220,14 +217,13 @@ def describe_crawl(
 
 
 def _runs(former: Crawl | None, run: str) -> tuple[str, ...]:
-    """The latest runs of schedules that worked on a crawl, with this one."""
+    """The latest runs of schedules on a crawl, with this one."""
     known = () if former is None or not former.settings else record_of(former).scheduled
     return known if not run or run in known else (*known, run)[-MOST_RUNS:]
 
 
 def is_unfinished(state: CrawlState) -> bool:
-    """Whether a crawl in this state has work to do, now or when it is resumed. One that was stopped has ended, and is
-    resumed only by people."""
+    """Whether a crawl in this state has work to do, now or once it is resumed. A stopped crawl has ended."""
     return state in (CrawlState.RUNNING, CrawlState.PAUSED)
 
 
@@ -238,5 +234,5 @@ def next_id(spider: str, crawls: Iterable[Crawl]) -> str:
 
 
 def spider_of(crawl_id: str) -> str:
-    """The name of the spider that a crawl's id begins with."""
+    """The name of the spider in a crawl's id."""
     return _NUMBER.sub("", crawl_id)

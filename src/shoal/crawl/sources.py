@@ -1,7 +1,5 @@
-"""The start of a crawl: the URLs and sources that a spider's `start` names, fed to the frontier in batches.
-
-Lines of URLs from files and from standard input, in flat memory whatever is in them.
-"""
+"""The start of a crawl: the URLs, sitemaps, page ranges, files and standard input in a spider's `start`, fed to the
+frontier in batches. Lines are read in bounded memory."""
 
 from __future__ import annotations
 
@@ -26,10 +24,10 @@ from shoal.urls.canonical import canonical, lane_of
 from shoal.worker.outages import until_reachable
 
 LONGEST_LINE: Final = 1 << 20
-MARK: Final = b"\xef\xbb\xbf"  # editors of Windows begin a file with it
+MARK: Final = b"\xef\xbb\xbf"  # the UTF-8 byte order mark of Windows editors
 GROUP: Final = 65_536
 ARRIVING_CHUNKS = 4
-# How files begin that are no text in UTF-8, what they are, and what makes it of them.
+# The first bytes of files that are not UTF-8 text, their kind, and a command that converts them.
 _KINDS: Final = (
     (b"\x1f\x8b", "compressed by gzip", "zcat"),
     (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstdcat"),
@@ -42,15 +40,15 @@ _KINDS: Final = (
 
 
 def other_format(beginning: bytes) -> str:
-    """Why this is no text in UTF-8, and what makes one of it; empty: nothing says so."""
+    """Why this is not UTF-8 text, and which command converts it; empty: it may be."""
     for start, kind, tool in _KINDS:
         if beginning.startswith(start):
-            return f"it is {kind}, and no text in UTF-8: `{tool}` makes one of it"
+            return f"it is {kind}, not UTF-8 text: `{tool}` converts it"
     return ""
 
 
 def open_lines(path: str, *, name: str) -> BinaryIO:
-    """A file of lines. Refuses one that cannot be read, or is no text; `name` is what people know it by."""
+    """Open a file of lines. Refuses a file that cannot be read or is no text; `name`: for messages."""
     try:
         file = open(path, "rb")  # noqa: SIM115 -- a path as it was given; its reader closes it
         refusal = other_format(beginning_of(file))
@@ -63,12 +61,12 @@ def open_lines(path: str, *, name: str) -> BinaryIO:
 
 
 def beginning_of(file: BinaryIO) -> bytes:
-    """The first bytes of a file that is read from its beginning."""
+    """The first bytes of a file, without reading past them."""
     return file.peek(8)[:8]  # type: ignore[attr-defined, no-any-return]  # a buffered reader
 
 
 def lines_in(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file from where it is read; of one that is far too long, its beginning."""
+    """The lines of a file from its current position; too long lines are cut."""
     is_first = file.tell() == 0
     while line := file.readline(LONGEST_LINE):
         rest = line
@@ -84,7 +82,7 @@ def texts_in(file: BinaryIO) -> Iterator[str]:
 
 
 def in_groups(lines: Iterator[str]) -> Iterator[list[str]]:
-    """The lines in groups of not many more characters than `GROUP`."""
+    """The lines in groups of about `GROUP` characters."""
     group, size = list[str](), 0
     for line in lines:
         group.append(line)
@@ -97,7 +95,7 @@ def in_groups(lines: Iterator[str]) -> Iterator[list[str]]:
 
 
 async def arriving(stream: TextIO) -> AsyncIterator[list[str]]:
-    """The lines of a stream as they arrive, in groups. The writer at the other end may be slow."""
+    """The lines of a stream as they arrive, in groups; its writer may be slow."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[bytes] = asyncio.Queue(ARRIVING_CHUNKS)
 
@@ -114,7 +112,7 @@ async def arriving(stream: TextIO) -> AsyncIterator[list[str]]:
         if is_first and (refusal := other_format(chunk)):
             raise UsageError(f"standard input cannot be read: {refusal}")
         *lines, rest = (rest + (chunk.removeprefix(MARK) if is_first else chunk)).split(b"\n")
-        # Of a line without an end the beginning is kept, which says that it is too long.
+        # Cut a line that does not end: its length shows that it is too long.
         rest, is_first = rest[:LONGEST_LINE], False
         yield [line.decode("utf-8", "replace") for line in lines]
     yield [rest.decode("utf-8", "replace")]
@@ -124,13 +122,13 @@ BATCH = 500
 FULL_PAUSE_SECONDS = 0.5
 START_LANES = 1000
 
-FIELDS = ("priority", "depth", "pool", "meta")  # of each page of a source, as in a request
+FIELDS = ("priority", "depth", "pool", "meta")  # that a source sets for each of its requests
 
 Say = Callable[[str], None]
 
 
 async def requests_of(spider: Spider) -> AsyncIterator[Request | None]:
-    """Every request that the spider's `start` names, in order; None when the next one may take long to arrive."""
+    """The requests of the spider's `start`, in order; None: the next one may take long."""
     start = spider.start() if callable(spider.start) else spider.start
     names = HandlerNames(spider)
     if inspect.isawaitable(start):
@@ -150,7 +148,7 @@ async def requests_of(spider: Spider) -> AsyncIterator[Request | None]:
 
 
 def start_lanes(spider: Spider) -> list[str]:
-    """The hosts of the URLs written in `start` itself, not of those that a file or a generator will give."""
+    """The lanes of the URLs written in `start` itself, not of those in files or from generators."""
     sources = _listed(spider)
     urls = [source if isinstance(source, str) else getattr(source, "url", None) for source in sources[:START_LANES]]
     urls += [source.template for source in sources if isinstance(source, Pages)]
@@ -158,8 +156,8 @@ def start_lanes(spider: Spider) -> list[str]:
 
 
 def start_mark(spider: Spider) -> str:
-    """A short text that another start has not; empty where the start is not written in the spider, as with a generator.
-    Of a long list the beginning and the length are looked at."""
+    """A digest of the start; empty if it is not written in the spider, for example from a generator. Of a long list
+    only the first sources and the length count."""
     sources = _listed(spider)
     if not sources or any(isinstance(source, Stdin) for source in sources):
         return ""
@@ -171,24 +169,24 @@ def _mark_of(source: Any) -> str:
     if isinstance(source, str):
         return source
     named = [str(getattr(source, name, "")) for name in ("url", "method", "body", "template", "first", "last", "path")]
-    # Only where they are given: the marks of crawls that began without them stay the same.
+    # Only fields that are set: new fields do not change the marks of existing crawls.
     named += [f"{name}={value}" for name in FIELDS if (value := getattr(source, name, None))]
     return " ".join([type(source).__name__, *named, handler_name(getattr(source, "handler", None)) or ""])
 
 
 def reads_input(spider: Spider) -> bool:
-    """Whether the start is read from standard input, which can be read once only."""
+    """Whether the start is read from standard input, which can be read only once."""
     return any(isinstance(source, Stdin) for source in _listed(spider))
 
 
 def has_start(spider: Spider | type[Spider]) -> bool:
-    """Whether a spider has URLs of its own to start from, as far as it can be told without reading them."""
+    """Whether a spider has a start; generators count as one without being read."""
     return callable(spider.start) or hasattr(spider.start, "__aiter__") or bool(spider.start)
 
 
 def check_start(spider: Spider, *, stays: bool = False) -> None:
-    """Refuse a spider whose start is no URL or names a handler it lacks, before all else; and one without a start,
-    unless it `stays` for what comes from outside."""
+    """Refuse a spider with an invalid start, with an unknown handler in it, or without a start, unless it `stays` for
+    URLs from outside."""
     is_slip = hasattr(spider, "start_urls")
     if not has_start(spider) and (is_slip or not stays):
         hint = ", in place of start_urls" if is_slip else ", or --stay waits for URLs from outside"
@@ -204,7 +202,7 @@ def check_start(spider: Spider, *, stays: bool = False) -> None:
 
 
 def _listed(spider: Spider) -> list[Any]:
-    """The sources in `start`; empty where reading them would use them up, as with a generator."""
+    """The sources in `start`; empty if reading would consume them, for example a generator."""
     start = spider.start
     if isinstance(start, Source):
         return [start]
@@ -224,8 +222,8 @@ async def feed(
     max_pending: int,
     say: Say,
 ) -> PutReport:
-    """Put every request in batches, waiting while `max_pending` tasks wait already. Repeating it is harmless. A start
-    that raises StopCrawl has ended."""
+    """Put the requests in batches; pauses while `max_pending` tasks wait. Idempotent. A start that raises StopCrawl
+    ends."""
     new = duplicates = 0
     found = Found()
     try:
@@ -244,7 +242,7 @@ async def feed(
 
 
 async def stop_crawl(frontier: Frontier, crawl: str, *, reason: str, say: Say) -> None:
-    """Stop a crawl that has not ended meanwhile."""
+    """Stop a crawl, unless it has ended."""
     progress = await until_reachable(partial(frontier.progress, crawl), say=say)
     if progress.state in GOES_ON:
         await until_reachable(partial(frontier.set_state, crawl, CrawlState.STOPPED, reason=reason), say=say)
@@ -315,7 +313,7 @@ def _pages_requests(source: Pages) -> Iterator[Request]:
     if "{}" not in source.template:
         raise UsageError(f"Pages({source.template!r}) has no {{}} where the page number goes")
     if isinstance(source.last, int):
-        # The numbers are known: no page has to wait for the first one, nor is lost with it.
+        # The last number is known: no page depends on the first one.
         for number in range(source.first, max(source.first, source.last) + 1):
             yield Request(source.template.replace("{}", str(number)), handler=source.handler, **_fields(source))
         return
@@ -333,7 +331,7 @@ def _pages_requests(source: Pages) -> Iterator[Request]:
 
 
 def _fields(source: Sitemap | Pages | UrlFile | Stdin) -> dict[str, Any]:
-    """What the requests of a source have in common."""
+    """The fields of all requests of a source."""
     return {name: getattr(source, name) for name in FIELDS}
 
 

@@ -1,4 +1,4 @@
-"""The accounts of a worker: each lease through one gets the account's session, logged in before if need be."""
+"""The login sessions of accounts: a lease through an account gets its session, after a login if there is none."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from shoal.urls.canonical import UrlRules, lane_of
 MAX_SESSIONS: Final = 1024
 
 
-class LoginRefused(Exception):  # noqa: N818 -- reads as what happened
+class LoginRefused(Exception):  # noqa: N818 -- its name is part of the message
     """A spider's login returned False: the account could not be logged in."""
 
 
 class AccountSession:
-    """The session of a lease's account. `is_fresh`: it logged in for this very lease."""
+    """The session of a lease's account. `is_fresh`: it logged in for this lease."""
 
     def __init__(self, session: Session, *, kept: bytes, is_fresh: bool) -> None:
         self.is_fresh = is_fresh
@@ -37,7 +37,7 @@ class AccountSession:
         self._kept = kept
 
     def signed(self, request: Fetch) -> Fetch:
-        """The request with the account's cookies and User-Agent; headers of its own stay as they are."""
+        """The request with the account's cookies and User-Agent; headers of the request itself win."""
         own = request.headers or {}
         names = {name.lower() for name in own}
         given = {
@@ -50,17 +50,17 @@ class AccountSession:
         return self._session.cookies.header(url)
 
     def take(self, response: Response) -> bool:
-        """Keep the cookies that an answer set; gives whether there are new ones."""
+        """Keep the cookies of an answer. Returns whether there are new ones."""
         return self._session.take(response)
 
     def changed(self, *, is_over: bool) -> bytes | None:
-        """The session as bytes, for the frontier to keep; None if unchanged. `is_over`: empty, to log in again."""
+        """The session as bytes for the frontier; None: unchanged. `is_over`: empty bytes, so that it logs in again."""
         kept = b"" if is_over else self._session.dump()
         return kept if kept != self._kept else None
 
 
 class Accounts:
-    """Gives sessions to leases. Remembers the sessions that the frontier keeps, by account and version."""
+    """The sessions of a worker's leases; caches the frontier's sessions by account and version."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Accounts:
         self._sessions: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
     async def session_for(self, lease: Lease, config: ExitConfig, fetcher: Fetcher) -> AccountSession | ExitRefusal:
-        """The session of the lease's account; or why the account could not be logged in."""
+        """The session of the lease's account, or why the login failed."""
         slots = _Slots(self._frontier, lease)
         session = Session(config, fetcher=fetcher, settings=self._settings, rules=self._rules, before=slots.wait)
         kept = await self._kept(lease)
@@ -93,7 +93,7 @@ class Accounts:
         return AccountSession(session, kept=b"", is_fresh=True)
 
     async def _kept(self, lease: Lease) -> bytes:
-        """The session that the frontier keeps for the lease's account; empty: the account must log in."""
+        """The frontier's session of the lease's account; empty: the account must log in."""
         if not lease.session_version:
             return b""
         known = self._sessions.get((lease.exit, lease.session_version))
@@ -106,7 +106,7 @@ class Accounts:
 
 
 class _Slots:
-    """The start slots of a lease's requests: the first request has the lease's own, each later one takes another."""
+    """The start slots of a lease's requests: the first uses the lease's own slot, each later one reserves another."""
 
     def __init__(self, frontier: Frontier, lease: Lease) -> None:
         self._frontier = frontier

@@ -1,12 +1,6 @@
-"""The exits that a crawl may use: pools of proxies, gateways and accounts, read from files and the environment.
+"""Reads the pools of proxies, gateways, accounts and own addresses from shoal.toml, other files and the environment.
 
-Secrets stay inside `ExitConfig`: its name is what logs, tables and the frontier see, and its `repr` shows nothing else.
-
-The tables that pools are written in: their keys, and the files and variables that they name.
-
-Exits as people write them: proxies, gateways, addresses of this machine.
-
-Accounts as people write them: logins, and headers that let requests in.
+Secrets stay inside `ExitConfig`: logs, tables, the frontier and its `repr` only show its name.
 """
 
 from __future__ import annotations
@@ -38,7 +32,7 @@ ENCODING: Final = "utf-8-sig"  # Windows editors begin a file with a byte order 
 Login = dict[str, str | dict[str, str]]
 
 
-class Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class PoolTable(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The keys of `[proxies.NAME]`, `[accounts.NAME]` and `[exits.NAME]`."""
 
     urls: list[str] = []
@@ -62,16 +56,16 @@ class Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     forward_secrets: bool = False
 
 
-_FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Table)}
+_FIELDS: Final = {field.name: field for field in msgspec.structs.fields(PoolTable)}
 _ONLY_PROXIES: Final = {"urls", "url", "region", "error_statuses", "forward_secrets"}
 _ONLY_ACCOUNTS: Final = {"logins", "hosts"}
-# Towards a host, offered exits keep the pace of the crawl, or that of the pool that they are offered to.
+# At a host, offered exits keep the pace of the crawl, or of the pool that they are offered to.
 _NOT_OFFERED: Final = {"host_rate", "per_host"}
 FOREIGN: Final = {PROXIES: _ONLY_ACCOUNTS, ACCOUNTS: _ONLY_PROXIES, EXITS: _ONLY_ACCOUNTS | _NOT_OFFERED}
 
 
-class Source:
-    """The table and file that a pool comes from: reads the files and variables it names, and says what is wrong."""
+class TableReader:
+    """Reads the table of a pool, and the files and variables that it names; errors name the table and its file."""
 
     def __init__(self, table: str, folder: Path, environ: Mapping[str, str]) -> None:
         self._table = table
@@ -87,8 +81,8 @@ class Source:
         """The table and its file."""
         return self._table
 
-    def table(self, table: Any, *, foreign: set[str]) -> Table:
-        """The table with every value checked; an unknown key is an error, and so is one of `foreign`."""
+    def table(self, table: Any, *, foreign: set[str]) -> PoolTable:
+        """The checked table; refuses unknown keys and those in `foreign`."""
         if not isinstance(table, dict):
             self.fail("it is not a table")
         known = _FIELDS.keys() - foreign
@@ -101,7 +95,7 @@ class Source:
                 self.fail(f"{key}: {str(error).lower()}")  # not the value: it may be a secret
             if isinstance(converted, int | float) and not 0 <= converted < math.inf:
                 self.fail(f"{key}: {converted:g} is {'less than 0' if converted < 0 else 'no amount'}")
-        given = msgspec.convert(table, Table)
+        given = msgspec.convert(table, PoolTable)
         if given.per_host < 1 or ("per_exit" in table and given.per_exit < 1):
             self.fail("per_exit and per_host are at least 1")
         return given
@@ -111,7 +105,7 @@ class Source:
         return [line for line in (line.strip() for line in self.text(name).splitlines()) if line and line[0] != "#"]
 
     def urls(self, name: str) -> dict[str, str]:
-        """The URLs of such a file by their line numbers. A comment may follow a URL."""
+        """The URLs in a file beside this one, by their line numbers. A comment may follow a URL."""
         lines = enumerate((line.split(" #")[0].strip() for line in self.text(name).splitlines()), 1)
         return {f"line {number} of {name}": line for number, line in lines if line and line[0] != "#"}
 
@@ -148,8 +142,8 @@ _EXAMPLE: Final = "http://user:password@host:3128, socks5://host:1080, or a URL 
 _BIND_EXAMPLE: Final = f"{BIND}192.0.2.7, with an address of this machine"
 
 
-def exits_in(pool: str, given: Table, source: Source) -> tuple[ExitConfig, ...]:
-    """The proxies and gateways of a pool, each once, in the order they were written."""
+def exits_in(pool: str, given: PoolTable, source: TableReader) -> tuple[ExitConfig, ...]:
+    """The proxies, gateways and addresses of a pool in their order, without duplicates."""
     written = {f"entry {number} of urls": url.strip() for number, url in enumerate(given.urls, 1)}
     written |= {"url": given.url.strip()} if given.url else {}
     written |= source.urls(given.file) if given.file else {}
@@ -180,7 +174,7 @@ def exits_in(pool: str, given: Table, source: Source) -> tuple[ExitConfig, ...]:
 
 
 def _written(entry: str) -> tuple[str, str]:
-    """An exit as it is kept, and its name; or nothing, and what is wrong with the entry."""
+    """The exit's URL and its name; or an empty URL, and what is wrong with the entry."""
     if entry.startswith(BIND):
         try:
             address = parse_address(entry.removeprefix(BIND))
@@ -191,7 +185,7 @@ def _written(entry: str) -> tuple[str, str]:
 
 
 def parse_proxy(entry: str) -> tuple[str, str]:
-    """The proxy's URL and its host:port; or no URL, and what is wrong with the entry."""
+    """The proxy's URL and its host:port; or an empty URL, and what is wrong with the entry."""
     if plain := _PROVIDER_FORM.fullmatch(entry):
         host, port, user, password = plain.groups()
         who = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""
@@ -205,7 +199,7 @@ def parse_proxy(entry: str) -> tuple[str, str]:
         return "", f"its scheme is none of {', '.join(PROXY_SCHEMES)}"
     name = _host_of(parts)
     if not name or not port_number or parts.path not in ("", "/") or parts.query or parts.fragment:
-        return "", "it wants a host and a port, and nothing behind them"
+        return "", "it needs a host and a port, and nothing after them"
     address = f"{f'[{name}]' if ':' in name else name}:{port_number}"
     user, password = (quote(unquote(part or ""), safe="") for part in (parts.username, parts.password))
     who = f"{user}:{password}@" if user or password else ""
@@ -213,7 +207,7 @@ def parse_proxy(entry: str) -> tuple[str, str]:
 
 
 def _gateway(entry: str) -> tuple[str, str]:
-    """The gateway's template and its host; or no template, and what is wrong with the entry."""
+    """The gateway's template and its host; or an empty template, and what is wrong with the entry."""
     problem = "", "a gateway is a http or https URL with {url} behind its host"
     try:
         parts = urlsplit(entry.partition(TARGET)[0])
@@ -228,12 +222,12 @@ def _gateway(entry: str) -> tuple[str, str]:
 
 
 def _host_of(parts: SplitResult) -> str:
-    """The host; empty if it is not a valid one."""
+    """The host; empty: it is invalid."""
     return parts.hostname if parts.hostname and _HOST.fullmatch(parts.hostname) else ""
 
 
 def _distinct(names: Iterable[str]) -> Iterator[str]:
-    """The names, each of them once: the second a becomes a-2."""
+    """The names, made unique: the second a becomes a-2."""
     seen: dict[str, int] = {}
     for name in names:
         seen[name] = seen.get(name, 0) + 1
@@ -247,8 +241,8 @@ _HTTP: Final = re.compile("https?://")
 _FROM_ENVIRONMENT: Final = "_env"
 
 
-def accounts_in(pool: str, given: Table, source: Source) -> tuple[ExitConfig, ...]:
-    """The accounts of a pool, in the order they were written."""
+def accounts_in(pool: str, given: PoolTable, source: TableReader) -> tuple[ExitConfig, ...]:
+    """The accounts of a pool in their order."""
     logins = list(given.logins)
     if given.file.endswith(".toml"):
         logins += _logins_of(given.file, source)
@@ -272,7 +266,7 @@ def accounts_in(pool: str, given: Table, source: Source) -> tuple[ExitConfig, ..
     return tuple(exits.values())
 
 
-def _account(pool: str, login: Login, source: Source, *, where: str, hosts: tuple[str, ...]) -> ExitConfig:
+def _account(pool: str, login: Login, source: TableReader, *, where: str, hosts: tuple[str, ...]) -> ExitConfig:
     headers = login.get("headers", {})
     if isinstance(headers, str):
         source.fail(f'headers of {where} is no table: write headers = {{ X-Api-Key_env = "NAME_OF_A_VARIABLE" }}')
@@ -299,27 +293,27 @@ def _account(pool: str, login: Login, source: Source, *, where: str, hosts: tupl
     )
 
 
-def _resolved(texts: dict[str, str], source: Source) -> dict[str, str]:
-    """The values, those of variables looked up: `password_env` is the password."""
+def _resolved(texts: dict[str, str], source: TableReader) -> dict[str, str]:
+    """The values, with variables resolved: `password_env = "NAME"` becomes the password."""
     return {
         key.removesuffix(_FROM_ENVIRONMENT): source.variable(value) if key.endswith(_FROM_ENVIRONMENT) else value
         for key, value in texts.items()
     }
 
 
-def _headers(headers: dict[str, str], source: Source, *, name: str, hosts: tuple[str, ...]) -> dict[str, str]:
+def _headers(headers: dict[str, str], source: TableReader, *, name: str, hosts: tuple[str, ...]) -> dict[str, str]:
     found = _resolved(headers, source)
     for number, (header, value) in enumerate(found.items(), 1):
         if not _HEADER_NAME.fullmatch(header) or not _HEADER_VALUE.fullmatch(value):
-            # Neither name nor value: people may have swapped them.
+            # Show neither name nor value: people may have swapped them.
             source.fail(f"header {number} of {name} is no header: write a name, and a value of one line in ASCII")
     if found and not hosts:
         source.fail('its headers would go to every site: write hosts = ["api.example.com"]')
     return found
 
 
-def _beginning(host: str, source: Source, *, number: int) -> str:
-    """What the URLs of a host begin with. Over http only where that was written: there anybody can read headers."""
+def _beginning(host: str, source: TableReader, *, number: int) -> str:
+    """The beginning of a host's URLs; https unless http is written, since headers over http are not secret."""
     written = host if "://" in host else f"https://{host}"
     try:
         # As in the URLs of tasks: api.bücher.example has another form there.
@@ -333,14 +327,14 @@ def _beginning(host: str, source: Source, *, number: int) -> str:
     return url.href
 
 
-def _logins_of(name: str, source: Source) -> list[Login]:
+def _logins_of(name: str, source: TableReader) -> list[Login]:
     try:
         return msgspec.convert(tomllib.loads(source.text(name)).get("logins"), list[Login])
     except (tomllib.TOMLDecodeError, msgspec.ValidationError):
         source.fail(f"{name} is no list of logins: write [[logins]] with name = … and password = …")
 
 
-def _login(line: str, source: Source) -> Login:
+def _login(line: str, source: TableReader) -> Login:
     name, colon, password = line.partition(":")
     return {"name": name, "password": password} if colon else source.fail("a login is written as name:password")
 
@@ -351,10 +345,10 @@ _POOL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool as it was configured, in numbers: intervals and times in seconds, 0 for "no limit".
+    """A configured pool; intervals and times in seconds, 0: no limit.
 
-    `interval` and `cap` hold for one exit towards one host, `host_interval` and `host_cap` for all exits together.
-    Without a rate of its own (`has_own_rate`) the pool keeps the spider's, over all its exits."""
+    `interval` and `cap` are for one exit at one host, `host_interval` and `host_cap` for all exits together. Without
+    `has_own_rate` the pool keeps the spider's rate over all its exits."""
 
     name: str
     exits: tuple[ExitConfig, ...]
@@ -380,7 +374,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_pools(config: Path, *, proxies: str = "", environ: Mapping[str, str] = os.environ) -> dict[str, PoolSpec]:
-    """The pools of a shoal.toml, if there is one, and of the file that the setting `proxies` names, which wins."""
+    """The pools of a shoal.toml, if it exists, and of the file in the setting `proxies`, which wins."""
     pools: dict[str, PoolSpec] = {}
     if config.exists():
         table = read_toml(config)
@@ -402,8 +396,8 @@ def _proxies_file(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding=ENCODING)
     except (OSError, UnicodeDecodeError) as error:
-        if re.search(r"@|:/|:\d", str(path)):  # a proxy itself: not to be shown, it may have a password
-            raise SettingError("--proxies wants a file: write the proxies into one, a URL a line") from None
+        if re.search(r"@|:/|:\d", str(path)):  # a proxy itself: not shown, it may have a password
+            raise SettingError("--proxies needs a file: write the proxies into one, one URL per line") from None
         raise SettingError(f"cannot read the proxies in {path}: {reason_of(error)}") from None
     try:
         table = tomllib.loads(text)
@@ -419,7 +413,7 @@ def _proxies_file(path: Path) -> dict[str, Any]:
 def pools_in(
     tables: dict[str, Any], path: Path, environ: Mapping[str, str], *, groups: Sequence[str] = (PROXIES, ACCOUNTS)
 ) -> dict[str, PoolSpec]:
-    """The pools of these groups of tables of a file."""
+    """The pools in these groups of tables of a file."""
     pools: dict[str, PoolSpec] = {}
     for group in groups:
         named = tables.get(group, {})
@@ -429,16 +423,18 @@ def pools_in(
         if named and not any(isinstance(value, dict) for value in named.values()):
             named = {group: named}
         elif loose := [name for name, value in named.items() if not isinstance(value, dict)]:
-            raise SettingError(f"{path}: {loose[0]} stands under [{group}] beside pools: move it into [{group}.NAME]")
+            raise SettingError(
+                f"{path}: {loose[0]} is directly under [{group}], beside pools: move it into [{group}.NAME]"
+            )
         for name, table in named.items():
-            source = Source(f"[{group}.{name}] in {path}", path.parent, environ)
+            source = TableReader(f"[{group}.{name}] in {path}", path.parent, environ)
             if not _POOL_NAME.fullmatch(name) or name == DIRECT or name in pools:
-                source.fail(f"{name!r} cannot be a pool's name, or is one already")
+                source.fail(f"{name!r} is not a valid pool name, or is used twice")
             pools[name] = _pool(name, table, group, source)
     return pools
 
 
-def _pool(name: str, table: Any, group: str, source: Source) -> PoolSpec:
+def _pool(name: str, table: Any, group: str, source: TableReader) -> PoolSpec:
     given = source.table(table, foreign=FOREIGN[group])
     exits = accounts_in(name, given, source) if group == ACCOUNTS else exits_in(name, given, source)
     if group == PROXIES and (bound := next((config for config in exits if config.kind == "address"), None)):
@@ -449,7 +445,7 @@ def _pool(name: str, table: Any, group: str, source: Source) -> PoolSpec:
         source.fail(f"it has no {'logins' if group == ACCOUNTS else 'proxies'}")
     if len(exits) > MAX_EXITS:
         source.fail(f"it has {len(exits)} exits, more than {MAX_EXITS}")
-    # Logins of one account at the same time would end each other's sessions; keys do not mind.
+    # Two logins of one account at the same time would end each other's sessions; keys have no session.
     is_account = any(config.kind == "account" for config in exits)
     try:
         spec = PoolSpec(

@@ -1,4 +1,4 @@
-"""Figures on exits: how many requests got through, how long they took, and what a good page costs."""
+"""Statistics of exits: how many requests succeeded, how long they took, and what a good page costs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEAR_SECONDS = 600.0
 
 
 class EndedRequests(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests that a worker has reported on. Requests in flight, and those of lost workers, are not among them."""
+    """Requests that workers have reported. Not: requests in flight, or of lost workers."""
 
     ok: int
     blocked: int
@@ -41,7 +41,7 @@ class EndedRequests(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def success(self) -> float | None:
-        """The share that got through; None when none has ended."""
+        """The share of successful requests; None: none has ended."""
         return self.ok / self.total if self.total else None
 
     @property
@@ -54,7 +54,7 @@ HEALTH: Final[tuple[Health, ...]] = ("healthy", "probation", "quarantined", "par
 
 
 def health_of(status: ExitStatus) -> Health:
-    """How an exit does towards a host, in one word."""
+    """The state of an exit at a host."""
     if status.parked_for > 0:
         return "parked"
     if status.rests_for > 0:
@@ -63,7 +63,7 @@ def health_of(status: ExitStatus) -> Health:
 
 
 class Earnings(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one pool towards one host."""
+    """The statistics of one pool at one host."""
 
     host: str
     pool: str
@@ -74,13 +74,13 @@ class Earnings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cost_per_1000_ok(self) -> float | None:
-        """What a thousand good pages cost; None when there was no good page."""
+        """The cost of a thousand good pages; None: there was no good page."""
         return 1000 * self.cost / self.ended.ok if self.ended.ok else None
 
 
 def earnings_of(uses: Iterable[ExitStatus]) -> list[Earnings]:
-    """One per host and pool. For each host, the pool with the cheapest good pages comes first; at equal cost, the pool
-    that gets more requests through."""
+    """One for each host and pool; for each host the pool with the cheapest good pages first, at equal cost the more
+    successful one."""
     by_lane: dict[str, list[ExitStatus]] = defaultdict(list)
     for use in uses:
         by_lane[use.lane].append(use)
@@ -109,14 +109,14 @@ def pool_of_lane(lane: str) -> str:
 
 
 def money(amount: float) -> str:
-    """An amount with at least two digits that say something: 3.20, 0.0004."""
+    """An amount with at least two significant digits: 3.20, 0.00042."""
     if amount <= 0 or amount >= 0.1:
         return f"{amount:,.2f}"
     return f"{amount:.{1 - math.floor(math.log10(amount))}f}"
 
 
 def clock_time(timestamp: float, *, now: float | None = None) -> str:
-    """A point in time not far away: 12:31, with seconds when it is near, with the date when it is not today."""
+    """A time as 12:31; with seconds if it is near, with the date if it is not today."""
     now = time.time() if now is None else now
     then, today = datetime.fromtimestamp(timestamp), datetime.fromtimestamp(now)
     if then.date() != today.date():

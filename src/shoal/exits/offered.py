@@ -1,8 +1,5 @@
-"""The exits that a machine offers: proxies that only it can reach, and its own addresses, from a file that it alone
-has. Their names carry the machine's, so that those of two machines are never taken for each other.
-
-Which machine an offered exit belongs to, and what the workers at work offer. Pure.
-"""
+"""The exits that one machine offers (`--exits FILE`): proxies that only it can reach, and its own addresses. Their
+names end with the machine's name, so that exits of two machines are never confused."""
 
 from __future__ import annotations
 
@@ -25,11 +22,11 @@ from shoal.fetch.exits import ExitConfig
 from shoal.model import REGION, ExitStatus, Pool, WorkerBeat
 from shoal.settings.table import EXITS_VARIABLE, Settings
 
-MARK: Final = "@"  # stands before the machine, behind the name of an exit and of the pool that it is offered to
+MARK: Final = "@"  # between the name of an exit or pool and the machine
 
 
 class MachineOffer(NamedTuple):
-    """What a machine offers to a pool: how many exits, and how many workers there use them."""
+    """How many exits a machine offers to a pool, and how many workers there use them."""
 
     machine: str
     pool: str
@@ -42,13 +39,13 @@ def name_on(machine: str, name: str) -> str:
     return f"{name}{MARK}{machine}"
 
 
-def told(offers: Sequence[Pool]) -> dict[str, int]:
-    """The offers of a worker, as its signs of life have them: by pool and machine, how many exits."""
+def offer_counts(offers: Sequence[Pool]) -> dict[str, int]:
+    """The offers of a worker in its heartbeats: the number of exits, by pool and machine."""
     return {name_on(_machine_in(pool.exits[0]), pool.name): len(pool.exits) for pool in offers if pool.exits}
 
 
 def machine_of(status: ExitStatus, pools: Iterable[Pool]) -> str:
-    """The machine of an exit; empty: it is one of the crawl's own `pools`, which every worker has."""
+    """The machine of an exit; empty: it is in one of the crawl's own `pools`, which every worker has."""
     name = pool_of_lane(status.lane)
     own = next((pool for pool in pools if pool.name == name), None)
     if own is None:
@@ -57,12 +54,12 @@ def machine_of(status: ExitStatus, pools: Iterable[Pool]) -> str:
 
 
 def is_offered(status: ExitStatus, machine: str, now: Collection[str]) -> bool:
-    """Whether the exit of this machine is offered now. `now`: the pools with their machines that workers tell of."""
+    """Whether the exit of this machine is offered now. `now`: the offers in heartbeats, as `name_on` names them."""
     return not machine or name_on(machine, pool_of_lane(status.lane)) in now
 
 
 def offers_of(workers: Iterable[WorkerBeat]) -> list[MachineOffer]:
-    """What these workers offer, by machine and pool."""
+    """The offers of these workers, by machine and pool."""
     exits: Counter[str] = Counter()
     users: Counter[str] = Counter()
     for worker in workers:
@@ -85,28 +82,28 @@ _MACHINE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class Offered(NamedTuple):
-    """What a worker offers to one crawl: its exits, the pools that it names with each lease call, and the crawl's pools
-    with these exits in them."""
+    """A worker's offer to one crawl: its exits, the pools to name in each lease call, and the crawl's pools with these
+    exits added."""
 
     exits: Mapping[str, ExitConfig] = {}
     offers: tuple[Pool, ...] = ()
     pools: tuple[Pool, ...] = ()
 
     def kinds(self, plain: Iterable[str]) -> tuple[str, ...]:
-        """The kinds of tasks that a worker of these kinds does, with those of its regions."""
+        """The kinds of tasks that a worker does: these, and the same kinds for each of its regions."""
         kinds = tuple(plain)
         regions = [pool.name for pool in self.offers if pool.name.startswith(REGION)]
         return (*kinds, *(regional_kind(kind, name) for name in regions for kind in kinds))
 
 
 class OwnExits(msgspec.Struct, frozen=True):
-    """The exits of this machine as its file has them, by table."""
+    """The exits in this machine's file, by table."""
 
     machine: str
     specs: tuple[PoolSpec, ...]
 
     def for_crawl(self, pools: tuple[Pool, ...], *, settings: Settings, say: Callable[[str], None]) -> Offered:
-        """What is offered to a crawl that has these pools."""
+        """The offer to a crawl with these pools."""
         tagged, own = tagged_pools(pools), {pool.name: pool for pool in pools}
         configs: dict[str, ExitConfig] = {}
         offers: dict[str, Pool] = {}
@@ -142,11 +139,11 @@ def own_exits(environ: Mapping[str, str] = os.environ) -> OwnExits:
 
 
 def load_own_exits(path: Path, environ: Mapping[str, str] = os.environ, *, given_by: str = EXITS_VARIABLE) -> OwnExits:
-    """The exits in a file. An address that this machine does not have is refused with those that it has."""
+    """The exits in a file. Refuses an address that this machine does not have, and names those that it has."""
     if not path.is_file():
         # An exit itself is not shown: it may have a password.
         is_exit = re.search(r"@|:/|:\d", str(path))
-        missing = f"{given_by} wants a file" if is_exit else f"{given_by}: there is no file {path}"
+        missing = f"{given_by} needs a file" if is_exit else f"{given_by}: there is no file {path}"
         raise SettingError(f"{missing}: write {MACHINE} = … and [{EXITS}.NAME] with the exits of this machine into it")
     table = read_toml(path)
     machine = _machine(path, table.pop(MACHINE, None))
@@ -162,7 +159,7 @@ def load_own_exits(path: Path, environ: Mapping[str, str] = os.environ, *, given
 
 
 def _machine(path: Path, written: object) -> str:
-    """The name of this machine: as written, else its host name."""
+    """The name of this machine: from the file, else its host name."""
     name = socket.gethostname() if written is None else written
     if written is None and str(name).partition(".")[0] in _COMMON_NAMES:
         raise SettingError(f"{path}: this machine is called {name}, as many are: write {MACHINE} = … at the top")

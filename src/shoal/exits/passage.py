@@ -1,4 +1,4 @@
-"""How the requests of a lease leave: directly, or through its exit with a report on how the exit did."""
+"""Sends the requests of a lease directly or through its exit, and reports on the exit."""
 
 from __future__ import annotations
 
@@ -39,51 +39,50 @@ MAX_FAILED: Final = 4096
 
 
 class Passage(Protocol):
-    """How the requests of one lease leave, and everything that depends on whether they leave through an exit."""
+    """Sends the requests of one lease; everything that differs with and without an exit."""
 
     @property
     def fetcher(self) -> Fetcher:
-        """Sends requests this way, without cookies."""
+        """Sends requests the same way, without cookies."""
 
     @property
     def robots_failures(self) -> int:
-        """How often the host itself has failed to give this lease its robots.txt."""
+        """How often the host, not an exit, has failed to answer this lease's request for robots.txt."""
 
     def fetch(self, request: Fetch) -> Awaitable[Response | Fault | Refused]:
-        """Send the page's request, with the cookies that are for it. Refused: the account cannot log in."""
+        """Send the page's request with its cookies. Refused: the account cannot log in."""
 
     @property
     def last_visit(self) -> SiteVisit | None:
-        """The last request that `fetch` sent, as far as cookies go; None where there are no cookies."""
+        """The cookies of the last request of `fetch`; None: cookies are off."""
 
     def cookies_for(self, url: str) -> str:
         """The Cookie header that a request to this URL would have now."""
 
     def host_latency(self, answer: Response | Fault) -> float:
-        """The seconds that the host took to answer; 0 where they say more about the exit."""
+        """The seconds that the host took to answer; 0 through an exit, whose latency is not the host's."""
 
     def refused_by_answer(self, answer: Response | Fault, verdict: Verdict) -> Refused | None:
-        """How the lease ends if the exit caused this answer; None: the host or the page caused it."""
+        """The result if the exit caused this answer; None: the host or the page caused it."""
 
     def refused_by_handler(self, error: Exception) -> Refused | None:
-        """How the lease ends, if the handler raised this because of the exit; None: because of the page."""
+        """The result if the handler raised this because of the exit; None: because of the page."""
 
     def kept_headers(self, response: Response) -> dict[str, str]:
-        """The headers of an answer that may be archived."""
+        """The headers of an answer without secrets, for the archive."""
 
     def secrets(self) -> list[str]:
-        """The texts that no reason and no traceback of this lease may show."""
+        """The texts to mask in reasons and tracebacks of this lease."""
 
     def reported(self, result: Result) -> Result:
-        """The result of a page that was fetched, with the report on the exit."""
+        """The result of a fetched page, with the report on the exit."""
 
     def after_robots(self, result: Released | Retry) -> Released | Retry:
-        """The result of asking for robots.txt, with the report on the exit. If the exit got no robots.txt, the next
-        exit asks."""
+        """The result of fetching robots.txt, with the report on the exit. If the exit failed, the next exit tries."""
 
 
 class DirectPassage:
-    """Requests without an exit: every failure is caused by the host or the page, and there is nothing to report."""
+    """Requests without an exit: the host or the page causes every failure, and nothing is reported."""
 
     __slots__ = ("_cookies", "_lease", "fetcher", "last_visit")
 
@@ -130,7 +129,7 @@ class DirectPassage:
 
 
 class ExitPassage:
-    """The way through an exit. An account's requests carry its cookies, after a login if need be."""
+    """Requests through an exit; an account's requests have its cookies, after a login if there is no session."""
 
     def __init__(
         self,
@@ -165,11 +164,11 @@ class ExitPassage:
 
     @property
     def robots_failures(self) -> int:
-        # The first tries are held against their exits.
+        # The first tries count against their exits.
         return max(self._lease.free_retries - HELD_AGAINST, 0)
 
     async def fetch(self, request: Fetch) -> Response | Fault | Refused:
-        # Only here: what is asked for beside the page, such as robots.txt or a login, gets none of them.
+        # Only for the page: requests for robots.txt or a login do not get these headers.
         headers = headers_for(self._config, request.url, request.headers)
         if headers is not request.headers:
             self._had_key = self._config.kind == "key"
@@ -190,7 +189,7 @@ class ExitPassage:
         account = self._account or await self._accounts.session_for(self._lease, self._config, self._through)
         if isinstance(account, ExitRefusal):
             said = self._through.answer
-            # A login that could not be sent says nothing about the account.
+            # The login could not be sent: the account is not to blame.
             is_short = isinstance(said, Fault) and said.kind is FaultKind.SHORTAGE
             return said if said is not None and is_short else self._refused(account)
         self._account = account
@@ -221,7 +220,7 @@ class ExitPassage:
     def kept_headers(self, response: Response) -> dict[str, str]:
         if self._config.kind != "account" and self._cookies is None:
             return response.headers
-        # With an account's cookies anyone is logged in as that account.
+        # An account's cookies are credentials.
         return without_cookies(response.headers)
 
     def secrets(self) -> list[str]:
@@ -238,8 +237,8 @@ class ExitPassage:
         if refusal is None:
             return msgspec.structs.replace(result, exit=self._through.use())
         self._note(refusal)
-        # A robots.txt that is forbidden to every exit has a meaning, which is in the result. A host that fails for
-        # every exit does not end here, but by the patience of its pages.
+        # A robots.txt that is forbidden to every exit has a meaning, which is in `result`. A host that fails for every
+        # exit is given up by the setting `exit_patience`, not here.
         if refusal.kind == "failed" or lease.free_retries < HELD_AGAINST:
             use = self._through.use("failed" if refusal.kind == "failed" else "blocked")
             return Retry(lease=lease, reason=refusal.reason, free=True, exit=use)
@@ -251,7 +250,7 @@ class ExitPassage:
         if trouble := trouble_of(self._config, refusal, host=host):
             self._troubles.begin(self._config.name, trouble)
         if trouble := trouble_of_family(self._config, refusal):
-            # Under a name of its own: requests to other hosts, which end what is known of the exit, do not end it.
+            # Under another name than the exit: a successful request to another host must not end this trouble.
             self._troubles.begin(f"hosts of {self._config.name}", trouble)
 
     @property
@@ -259,7 +258,7 @@ class ExitPassage:
         return self._account is not None and self._account.is_fresh
 
     def _refused(self, refusal: ExitRefusal) -> Refused:
-        """How the lease ends, with the report on its exit."""
+        """The result of a refused page, with the report on its exit."""
         self._note(refusal)
         key = self._lease.task.key
         result = ending_of(
@@ -270,7 +269,7 @@ class ExitPassage:
         verdict = verdict_on(self._lease, refusal, exits=self._exits, is_sticky=self._is_sticky)
         is_over = refusal.kind == "logged_out" or refusal.outcome == "login"
         if verdict == "used" and self._is_fresh:
-            # An account that has just logged in works.
+            # An account that has just logged in is fine.
             verdict = "ok"
         use = self._through.use(verdict, session=self._changed_session(is_over=is_over))
         return Refused(msgspec.structs.replace(result, exit=use), refusal.outcome)
@@ -291,7 +290,7 @@ def _secrets_of(visit: SiteVisit | None) -> list[str]:
 
 
 class Failures:
-    """How often exits have failed a page, as far as this worker knows."""
+    """How often exits have failed for a page, in this worker."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[int, int] = OrderedDict()
@@ -309,7 +308,7 @@ class Failures:
 
 
 class Passages:
-    """Opens a way to its host for each lease of a worker."""
+    """Opens a `Passage` for each lease of a worker."""
 
     def __init__(
         self,
@@ -337,7 +336,7 @@ class Passages:
         self._has_said_missing = False
 
     def open(self, lease: Lease) -> Passage | None:
-        """How a lease's requests leave; None: this worker does not have the exit that the lease names."""
+        """The passage of a lease; None: this worker does not have the lease's exit."""
         if lease.exit == DIRECT:
             return DirectPassage(lease, fetcher=self._fetcher, cookies=self._cookies)
         config = self._exits.get(lease.exit)
@@ -356,7 +355,7 @@ class Passages:
         )
 
     async def hand_back(self, lease: Lease) -> Released:
-        """Give back a lease whose exit is not known here. Not at once: it would be lent to us again."""
+        """Release a lease whose exit is unknown here. After a pause: otherwise this worker would lease it again."""
         if not self._has_said_missing:
             self._has_said_missing = True
             self._say(f"there is no exit {lease.exit} here: give this machine the same shoal.toml and proxies file")

@@ -1,7 +1,4 @@
-"""The pools of a crawl: which of the configured ones its spider can use, and how the frontier knows them.
-
-Regions: which pool a request goes through that asks for one, and which workers get it. Pure.
-"""
+"""The pools of a crawl: which configured pools its spider can use, the default pool, and the pool of a region."""
 
 from __future__ import annotations
 
@@ -24,14 +21,14 @@ _AT: Final = "@"
 
 
 def check_region(region: object, *, what: str) -> str:
-    """Refuse what cannot be the name of a region."""
+    """The name of a region; refuses an invalid one."""
     if not isinstance(region, str) or not _REGION_NAME.fullmatch(region):
         raise UsageError(f"{what} {region!r} is no name of a region: write a short name such as de or eu-west")
     return region
 
 
 def tagged_pools(pools: Iterable[Pool]) -> dict[str, tuple[str, ...]]:
-    """By region, the crawl's own pools with that tag."""
+    """The crawl's own pools with a region, by region."""
     found: dict[str, tuple[str, ...]] = {}
     for pool in pools:
         if pool.region:
@@ -40,7 +37,7 @@ def tagged_pools(pools: Iterable[Pool]) -> dict[str, tuple[str, ...]]:
 
 
 def pool_of_region(region: object, tagged: Mapping[str, tuple[str, ...]], *, what: str) -> str:
-    """The pool that stands for a region: the crawl's own pool with that tag, else what workers offer for it."""
+    """The pool of a region: the crawl's own pool with this region, else the pool that workers offer for it."""
     name = check_region(region, what=what)
     own = tagged.get(name, ())
     if len(own) > 1:
@@ -49,7 +46,7 @@ def pool_of_region(region: object, tagged: Mapping[str, tuple[str, ...]], *, wha
 
 
 def regional_kind(kind: str, pool: str) -> str:
-    """The kind of a task that goes through this pool: those of a region are for the workers that offer it."""
+    """The kind of a task through this pool: a region's tasks are only for workers that offer the region."""
     return f"{kind}{_AT}{pool.removeprefix(REGION)}" if pool.startswith(REGION) else kind
 
 
@@ -59,13 +56,13 @@ def plain_kind(kind: str) -> str:
 
 
 def region_in(lane: str) -> str:
-    """The region that a lane goes via; empty: it goes via none."""
+    """The region of a lane; empty: none."""
     pool = lane.partition(VIA)[2]
     return pool.removeprefix(REGION) if pool.startswith(REGION) else ""
 
 
 def region_of(kind: str) -> str:
-    """The region of a kind; empty: it has none."""
+    """The region of a kind; empty: none."""
     return kind.partition(_AT)[2]
 
 
@@ -73,14 +70,13 @@ NO_CAP: Final = 1_000_000
 
 
 def usable_pools(pools: Mapping[str, PoolSpec], spider: Spider) -> dict[str, PoolSpec]:
-    """The pools that this spider can use: accounts only if it has a login."""
+    """The pools that this spider can use: pools of accounts only if it has a `login` method."""
     return {name: spec for name, spec in pools.items() if not spec.needs_login or has_login(type(spider))}
 
 
 def default_pool(pools: Mapping[str, PoolSpec], *, spider: Spider, settings: Settings) -> str:
-    """The pool of requests that name none; empty when there is no choice to make.
-
-    The setting `pool` chooses it. Without one, the only pool of the file of `proxies` is used."""
+    """The pool of requests that name none: the setting `pool`, or that of the setting `region`, else the only pool in
+    the file of `proxies`; empty: none of these."""
     chosen, usable = settings.pool, usable_pools(pools, spider)
     if settings.region:
         if chosen:
@@ -96,8 +92,8 @@ def default_pool(pools: Mapping[str, PoolSpec], *, spider: Spider, settings: Set
 
 
 def pool_of(spec: PoolSpec, *, settings: Settings) -> Pool:
-    """A pool as the frontier knows it: exits by name, and no secret. Without a rate of its own it has the spider's
-    towards each host: a pool makes a crawl neither faster nor slower before it says so."""
+    """A pool for the frontier: exits by name, without secrets. Without its own rate it keeps the spider's rate at each
+    host: a pool alone makes a crawl neither faster nor slower."""
     host_interval = spec.host_interval if spec.has_own_rate else parse_rate(settings.rate)
     return Pool(
         name=spec.name,

@@ -1,11 +1,9 @@
-"""What an answer says about the exit it came through, and how the lease of a refused page ends. Pure policy.
+"""Whether an answer means that its exit was refused (a status, a known block page, a failed connection), and how the
+lease then ends.
 
-A page is refused by a status or a block page of the site, or by a failure between exit and site. That is free for the
-page: it is tried again at once, through the exit that is due next. A 429 is such a refusal, too: its exit is
-quarantined, and the lane keeps its pace. But a page that is refused through exit after exit says nothing more about
-exits, and in the end it is given up.
-
-Well-known block pages, by which sites refuse a visitor. Pure; a page that only embeds a captcha is no block page.
+A refused page is retried at once through the next exit, without using up an attempt. This includes a 429: the exit is
+quarantined, the lane keeps its pace. A page that is refused through many exits no longer counts against them, and is
+given up in the end.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ from shoal.policy.retries import Verdict
 from shoal.text.errors import several
 
 LOOKED_AT: Final = 16 * 1024
-SMALL_PAGE: Final = 12 * 1024  # a longer page with status 200 is no block page
-MOST_LINKS: Final = 3  # a block page has hardly any links
+SMALL_PAGE: Final = 12 * 1024  # a longer page with status 200 is not a block page
+MOST_LINKS: Final = 3  # a block page has few links
 BLOCK_STATUSES: Final = frozenset({403, 429, 503})
 
-# Marks of the block pages themselves, not of the scripts that the same services put into every page of a site.
+# Patterns of block pages only, not of the scripts that the same services put into every page of a site.
 _MARKS: Final[tuple[tuple[str, bytes], ...]] = (
     (
         "cloudflare challenge",
@@ -43,7 +41,7 @@ _MARKS: Final[tuple[tuple[str, bytes], ...]] = (
     ("captcha", rb"/errors/validateCaptcha"),
 )
 _ANY_MARK: Final = re.compile(b"|".join(b"(?P<m%d>%b)" % (index, mark) for index, (_, mark) in enumerate(_MARKS)))
-# Only on a page with a status that refuses: a captcha there is the purpose of the page.
+# Only with a status that refuses: there a captcha is the purpose of the page. Other pages may just embed one.
 _CAPTCHA: Final = re.compile(
     rb"g-recaptcha|google\.com/recaptcha/|hcaptcha\.com/|h-captcha|cf-turnstile|challenges\.cloudflare\.com/turnstile"
     rb"|<title>[^<]{0,80}(?:captcha|are you (?:a )?(?:human|robot)|robot check|access denied by bot)",
@@ -52,7 +50,7 @@ _CAPTCHA: Final = re.compile(
 
 
 def block_of(response: Response) -> str | None:
-    """The name of the known block page that this response is; None if it is none."""
+    """The name of a known block page; None: the response is no block page."""
     status, headers, body = response.status, response.headers, response.body
     if headers.get("cf-mitigated") == "challenge":
         return "cloudflare challenge"
@@ -72,7 +70,7 @@ def block_of(response: Response) -> str | None:
     return "captcha" if refuses and leads_nowhere and _CAPTCHA.search(body, 0, LOOKED_AT) else None
 
 
-HELD_AGAINST: Final = 3  # the first tries of a page count against their exits; in a small pool, half as many as exits
+HELD_AGAINST: Final = 3  # only a page's first tries count against their exits; at most for half of the pool's exits
 REFUSALS: Final = frozenset({403, 407, 429})
 UNAUTHORIZED: Final = 401
 LOGGED_OUT: Final = "logged out at once"
@@ -92,7 +90,7 @@ FAILURES: Final = frozenset(
 
 
 class ExitRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a page could not be fetched through this exit. `is_certain`: it cannot be the page's fault."""
+    """Why a page could not be fetched through this exit. `is_certain`: the page cannot be the cause."""
 
     kind: Literal["blocked", "failed", "logged_out"]
     outcome: str
@@ -101,21 +99,21 @@ class ExitRefusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """How the lease of a page that its exit could not fetch ends, and the outcome for the fetch log."""
+    """The result of a page that its exit could not fetch, and the outcome for the fetch log."""
 
     result: Retry | Dead
     outcome: str
 
 
 def refusal_of(answer: Response | Fault, verdict: Verdict, *, had_key: bool = False) -> ExitRefusal | None:
-    """The refusal in this answer: the site refused the exit, or the request did not get through; None: neither.
-    `had_key`: the exit is a key that was sent, so that a 401 refuses it."""
+    """The refusal in this answer: the site refused the exit, or the request failed on the way; None: neither.
+    `had_key`: the request was sent with a key, which a 401 refuses."""
     if isinstance(answer, Fault):
         if answer.kind not in FAILURES:
             return None
         reason = f"{verdict.outcome}: {answer.message}"
         return ExitRefusal(kind="failed", outcome=verdict.outcome, reason=reason, is_certain=answer.is_certain)
-    # A status in `handle_statuses` is the spider's to judge.
+    # The spider judges a status in `handle_statuses` itself.
     is_refused = answer.status in REFUSALS or (had_key and answer.status == UNAUTHORIZED)
     if is_refused and verdict.action != "handle":
         return ExitRefusal(kind="blocked", outcome=verdict.outcome, reason=_with_block(answer, verdict.outcome))
@@ -126,9 +124,8 @@ def refusal_of(answer: Response | Fault, verdict: Verdict, *, had_key: bool = Fa
 
 
 def ending_of(lease: Lease, refusal: ExitRefusal, *, most_tries: int, exits: int, failures: int = 0) -> Retry | Dead:
-    """How the lease of a refused page ends. Where exits fail, there is a try for each exit of the pool.
-
-    `failures` of the earlier tries were failures of exits: they are no refusals of the page."""
+    """The result of a refused page. If exits fail, the page is tried through each exit of the pool. `failures`: how
+    many earlier tries failed because of their exits, which do not count as refusals."""
     tries = lease.free_retries + 1
     refusals = tries - failures
     most = most_tries + failures if refusal.kind == "blocked" else max(most_tries, exits + 1)
@@ -148,9 +145,8 @@ def ending_of(lease: Lease, refusal: ExitRefusal, *, most_tries: int, exits: int
 def verdict_on(
     lease: Lease, refusal: ExitRefusal, *, exits: int, is_sticky: bool = False
 ) -> Literal["ok", "blocked", "failed", "used"]:
-    """The verdict on the exit for the frontier.
-
-    A host of a sticky pool keeps an exit that gets no bad verdict: there the page counts against all exits but one."""
+    """The verdict on the exit for the frontier. In a sticky pool a host keeps its exit until a bad verdict: there the
+    page counts against all exits but one."""
     if refusal.kind == "logged_out":
         return "ok"
     held = max(exits - 1, 1) if is_sticky else min(HELD_AGAINST, max(exits // 2, 1))
@@ -158,7 +154,7 @@ def verdict_on(
 
 
 def unused(lease: Lease) -> ExitUse | None:
-    """The report on the exit of a lease that ends before a request was sent; None for a lease without an exit."""
+    """The report on the exit if no request was sent; None: the lease has no exit."""
     return None if lease.exit == DIRECT else ExitUse(verdict="unused")
 
 

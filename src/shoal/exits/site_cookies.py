@@ -1,7 +1,5 @@
-"""Cookies without an account: what a site sets comes back on later requests to it through the same exit.
-
-There is a jar for each exit and registered domain: no cookie crosses from one site to another, and no site meets its
-cookie again through another exit."""
+"""Cookies without an account: a jar for each exit and registered domain, so that no cookie goes to another site, or to
+its site through another exit."""
 
 from __future__ import annotations
 
@@ -24,24 +22,24 @@ from shoal.urls.canonical import lane_of
 MAX_JARS: Final = 10_000
 MAX_BYTES: Final = 32 * 1024 * 1024
 COOKIE_BYTES: Final = 400  # memory of a cookie, without its texts
-# How long a jar that the fleet shares is used before a worker looks for what others have put into it.
+# How long a worker uses a jar of the fleet before it reads it again.
 LOOK_SECONDS: Final = 1.0
 SHARE_TRIES: Final = 5
-# Shorter values (EUR, true, en-US) let nobody in, and are words of many messages.
+# Shorter values (EUR, true, en-US) are no credentials, and appear in many messages.
 SHORTEST_SECRET: Final = 8
 
 Visitor = tuple[str, str]  # an exit, and the site that sees it
 
 
 class SiteVisit(NamedTuple):
-    """One request with its answer. `sent`: the Cookie header; `has_new`: the answer set cookies that were not there."""
+    """An answer, the Cookie header that was `sent`, and whether the answer set new cookies."""
 
     answer: Response | Fault
     sent: str = ""
     has_new: bool = False
 
     def secrets(self) -> list[str]:
-        """The values of its cookies, those that the site has replaced since as well, as headers spell them."""
+        """The values of its cookies as in the headers, also those that were replaced since."""
         headers = self.answer.headers if isinstance(self.answer, Response) else {}
         pairs = [line.partition(";")[0] for line in headers.get("set-cookie", "").split("\n")] + self.sent.split(";")
         values = {(pair.partition("=")[2] or pair).strip(' \t"') for pair in pairs}
@@ -49,7 +47,7 @@ class SiteVisit(NamedTuple):
 
 
 class _SiteJar:
-    """The cookies of one site through one exit. `version` is what the fleet had when this worker looked last."""
+    """The cookies of one site through one exit. `version`: of the fleet's jar when this worker last read it."""
 
     __slots__ = ("jar", "looked_at", "size", "version")
 
@@ -61,9 +59,7 @@ class _SiteJar:
 
 
 class SiteCookies:
-    """The cookies of a worker. With a frontier they are the fleet's, and it keeps them.
-
-    - `weight`: the memory that all jars take, roughly"""
+    """The cookies of a worker; with a `frontier`, of the fleet. `weight`: about the memory of all jars."""
 
     def __init__(
         self,
@@ -79,10 +75,10 @@ class SiteCookies:
         self.weight = 0
 
     async def visit(self, request: Fetch, *, fetcher: Fetcher, lease: Lease) -> SiteVisit:
-        """Send a request with the cookies that are for it, and keep those of the answer. A Cookie header that the
-        request has itself stays as it is, and the jar adds nothing to it."""
+        """Send a request with its cookies, and keep those of the answer. A Cookie header of the request itself stays
+        unchanged."""
         if self._frontier is not None:
-            await self._look(self._frontier, lease, request.url)
+            await self._refresh(self._frontier, lease, request.url)
         sent = self.header(lease.exit, request.url)
         if sent and not names_cookies(request.headers):
             request = msgspec.structs.replace(request, headers={**(request.headers or {}), "Cookie": sent})
@@ -91,7 +87,7 @@ class SiteCookies:
         return SiteVisit(answer, sent, await self._take(lease, request.url, lines) if lines else False)
 
     def header(self, exit: str, url: str) -> str:  # noqa: A002 -- the word for it
-        """The Cookie header for a request; empty when no cookie is for it."""
+        """The Cookie header for a request; empty: no cookie matches."""
         if not self._jars:
             return ""
         visitor = exit, site_of_url(url)
@@ -102,7 +98,7 @@ class SiteCookies:
         return found.jar.header(url)
 
     def secrets(self, exit: str, url: str) -> list[str]:  # noqa: A002 -- the word for it
-        """The cookies of a site, which no message may show."""
+        """The cookie values of a site, which no message may show."""
         found = self._jars.get((exit, site_of_url(url))) if self._jars else None
         return [value for value in found.jar.values() if len(value) >= SHORTEST_SECRET] if found is not None else []
 
@@ -111,19 +107,19 @@ class SiteCookies:
         found = self._jar_of(visitor)
         has_new = found.jar.take(url, lines)
         if has_new and self._frontier is not None:
-            # The answer is here already: to ask for it again could send a form twice.
+            # An error here must not repeat the request: it could send a form twice.
             with contextlib.suppress(ServerUnreachable, StorageError):
                 await self._share(self._frontier, lease.crawl, _name(visitor), found, url=url, lines=lines)
         self._weigh(visitor, found)
         return has_new
 
-    async def _look(self, frontier: Frontier, lease: Lease, url: str) -> None:
-        """Read what the fleet has for a site, unless that was done a moment ago."""
+    async def _refresh(self, frontier: Frontier, lease: Lease, url: str) -> None:
+        """Read the fleet's jar for a site, unless that was done a moment ago."""
         visitor = lease.exit, site_of_url(url)
         found = self._jar_of(visitor)
         if self._ticks() - found.looked_at < LOOK_SECONDS:
             return
-        # A frontier that is out of reach costs no page: the worker goes on with the cookies that it has.
+        # If the frontier cannot be reached, the worker goes on with the cookies that it has.
         with contextlib.suppress(ServerUnreachable, StorageError):
             version, kept = await frontier.session(lease.crawl, _name(visitor))
             if version != found.version:
@@ -132,11 +128,11 @@ class SiteCookies:
         self._weigh(visitor, found)
 
     async def _share(self, frontier: Frontier, crawl: str, name: str, found: _SiteJar, *, url: str, lines: str) -> None:
-        """Give the fleet the cookies of an answer. If others were faster, on top of theirs."""
+        """Write the cookies of an answer to the fleet's jar; if other workers were faster, on top of theirs."""
         for _ in range(SHARE_TRIES):
             data = found.jar.dump()
             version, kept = await frontier.keep_session(crawl, name, data, version=found.version)
-            if kept == data or not version:  # version 0: the frontier has no room, so they stay with this worker
+            if kept == data or not version:  # version 0: the frontier has no room; only this worker has the cookies
                 found.version = version
                 return
             found.jar, found.version = self._loaded(kept), version
@@ -149,7 +145,7 @@ class SiteCookies:
         return found
 
     def _weigh(self, visitor: Visitor, found: _SiteJar) -> None:
-        """Note that a jar was used and what it weighs; the jars that were not used for longest go."""
+        """Note the use and the size of a jar; drops the least recently used jars beyond the limits."""
         if self._jars.get(visitor) is not found:
             return
         self._jars.move_to_end(visitor)
@@ -173,7 +169,7 @@ def _site(lane: str) -> str:
 
 
 def _name(visitor: Visitor) -> str:
-    """The name under which the frontier keeps a jar: not that of an exit, which has no space."""
+    """The name of a jar in the frontier; never that of an exit, which has no space."""
     return f"cookies {visitor[0]} {visitor[1]}"
 
 
@@ -183,5 +179,5 @@ def names_cookies(headers: dict[str, str] | None) -> bool:
 
 
 def site_of_url(url: str) -> str:
-    """The registered domain that a canonical URL belongs to."""
+    """The registered domain of a canonical URL."""
     return _site(lane_of(url))

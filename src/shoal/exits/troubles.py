@@ -1,7 +1,5 @@
-"""What hinders a worker, one line each: logins that are refused, proxies that are down, what the machine lacks.
-
-What this machine lacks for a moment: descriptors, ports, memory. No page, no host and no exit is to blame.
-"""
+"""What hinders a worker, one line each: refused logins, proxies that are down, and shortages of this machine (file
+descriptors, ports, memory), for which no page, host or exit is to blame."""
 
 from __future__ import annotations
 
@@ -21,20 +19,20 @@ from shoal.fetch.exits import ExitConfig
 
 SHORTEST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 1.5
-LOOKS: Final = 4  # for free descriptors, during a pause
+LOOKS: Final = 4  # checks for free descriptors during a pause
 SHORTAGE_SECONDS: Final = 10.0
 NAME: Final = "this machine"
 
 
 class Shortage(NamedTuple):
-    """A request that could not be sent, with what the system said."""
+    """A request that could not be sent, with the system's error message."""
 
     message: str
 
 
 async def wait_out(shortage: Shortage, *, troubles: Troubles, rng: random.Random) -> None:
-    """Say what is lacking, and wait a moment; for descriptors, until there are some. The page keeps its slot meanwhile,
-    so that a worker that lacks descriptors asks for fewer of them."""
+    """Note the shortage and wait a moment; for descriptors, until some are free. The page keeps its slot meanwhile, so
+    that the worker needs fewer descriptors."""
     troubles.begin(NAME, trouble_of_shortage(shortage.message), seconds=SHORTAGE_SECONDS)
     looks = LOOKS if names_files(shortage.message) else 1
     for _ in range(looks):
@@ -52,14 +50,14 @@ FAILS: Final = " fails: "
 FORBIDDEN: Final = 403
 MOST_LINES: Final = 10
 LONGEST_LINE: Final = 200
-# Another worker may be the one that finds the exit well again.
+# Not for ever: perhaps another worker notices that the exit works again.
 KEPT_SECONDS: Final = 300.0
 _EXIT: Final = re.compile(rf"(?:proxy|gateway|account|address|key) \S+(?:{IS_DOWN}|{FAILS})")
 
 
 class Troubles:
-    """The troubles of one worker. Each is said once, and kept until its exit works or nothing was heard of it for a
-    while: five minutes, unless it was said otherwise."""
+    """The troubles of one worker. Each is said once, and kept until its exit works, or for five minutes (unless
+    `seconds` says otherwise) after it last happened."""
 
     def __init__(self, say: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._say = say
@@ -82,14 +80,14 @@ class Troubles:
             self._lines.pop(exit_name, None)
 
     def lines(self) -> tuple[str, ...]:
-        """The troubles that last."""
+        """The current troubles."""
         now = self._clock()
         self._lines = {name: entry for name, entry in self._lines.items() if entry[1] > now}
         return tuple(line for line, _ in self._lines.values())
 
 
 def is_trouble(line: str) -> bool:
-    """Whether a line that a worker said is a trouble with an exit, or with its machine."""
+    """Whether a worker's line is a trouble with an exit or with its machine."""
     return (
         line.startswith((LOGIN_REFUSED, LOGIN_FAILED, KEY_REFUSED, KEY_UNSENT))
         or is_shortage(line)
@@ -98,7 +96,7 @@ def is_trouble(line: str) -> bool:
 
 
 def trouble_of(config: ExitConfig, refusal: ExitRefusal, *, host: str = "the site") -> str:
-    """The trouble that a refusal stands for; empty when the page or the site may be the cause."""
+    """The trouble behind a refusal; empty: the page or the site may be the cause."""
     if config.kind == "key" and refusal.outcome == f"http_{UNAUTHORIZED}":
         return f"{KEY_REFUSED}{config.name}: {host} answered {UNAUTHORIZED}"
     cause = refusal.reason.removeprefix(f"{refusal.outcome}: ").removeprefix(f"{config.name}: ")
@@ -112,8 +110,8 @@ def trouble_of(config: ExitConfig, refusal: ExitRefusal, *, host: str = "the sit
 
 
 def trouble_of_unsent(config: ExitConfig, answer: Response | Fault) -> str:
-    """The trouble of a page that was refused without the headers of its account, because it is on none of the hosts
-    that get them; empty: that was not the cause."""
+    """The trouble of a page that was refused because its host is not in `hosts`, so that it got no headers of its
+    account; empty: that was not the cause."""
     if not config.headers or isinstance(answer, Fault) or answer.status not in (UNAUTHORIZED, FORBIDDEN):
         return ""
     if answer.url.startswith(config.hosts):
@@ -124,7 +122,7 @@ def trouble_of_unsent(config: ExitConfig, answer: Response | Fault) -> str:
 
 
 def trouble_of_family(config: ExitConfig, refusal: ExitRefusal) -> str:
-    """The trouble of an address that cannot reach a host, as the host has none of its kind; the same for every host."""
+    """The trouble of an IPv4 or IPv6 address that cannot reach hosts without one; the same line for every host."""
     if config.kind != "address" or refusal.outcome != FaultKind.CONNECT or not refusal.is_certain:
         return ""
     return f"address {config.name}{FAILS}some hosts have no {family_of(config.address)} address"

@@ -18,7 +18,7 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import BAD_RECORD, WORKER_LOST, bad_record_key, is_suspect
 from shoal.journey.results import request_of
 from shoal.model import DIRECT, HTTP, STAGE, VIA, Crawl, Progress, TaskState, TaskStatus, stage_lane
-from shoal.policy.verdicts import set_aside
+from shoal.policy.failures import set_aside
 from shoal.settings.table import Settings
 from shoal.store.base import ITEMS_NAMED, FetchRow, StoredItem, some_item_keys
 from shoal.text.errors import duration, several

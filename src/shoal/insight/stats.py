@@ -20,7 +20,7 @@ from shoal.policy.politeness import allowed_interval
 from shoal.settings.table import Settings
 from shoal.spider.spider import Spider, handler_kinds
 from shoal.text.errors import several
-from shoal.worker.rates import RecentRate
+from shoal.worker.tally import RecentRate
 
 
 def kinds_of(spider: type[Spider], settings: Settings) -> tuple[str, ...]:

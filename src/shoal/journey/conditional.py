@@ -22,7 +22,7 @@ from shoal.fetch.exits import ExitConfig
 from shoal.journey.results import Finished
 from shoal.journey.robots import LaneRules
 from shoal.model import DIRECT, Lease, Task
-from shoal.policy.verdicts import HANDLED
+from shoal.policy.failures import HANDLED
 from shoal.store.base import FetchRow, all_item_keys
 
 NOT_MODIFIED: Final = "not_modified"

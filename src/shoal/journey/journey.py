@@ -37,10 +37,10 @@ from shoal.journey.revisits import RevisitRule, Revisits, fingerprint, is_visite
 from shoal.journey.robots import LaneRules
 from shoal.journey.stages import Body, Stages, handed_over, is_staged
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Retry, Task
+from shoal.policy.failures import RAISED, NoteNames
 from shoal.policy.limits import SPIDER
-from shoal.policy.pace import Moods
+from shoal.policy.pace import Pacer
 from shoal.policy.retries import Verdict, backoff, judge, plan
-from shoal.policy.verdicts import RAISED, NoteNames
 from shoal.settings.table import Settings
 from shoal.spider.markup import MarkupLimits, UnfitMarkup
 from shoal.spider.page import Page, TurnedAway
@@ -109,7 +109,7 @@ class Journey:
         )
         self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
         self._equal_pages = EqualPages(settings.max_equal_pages)
-        self._moods = Moods.of(settings)
+        self._pacer = Pacer.of(settings)
         self.stop = ""
         self._counts_bytes = settings.max_bytes > 0
         self.failing = FailingHandlers(settings.stop_after_failures)
@@ -189,8 +189,8 @@ class Journey:
         refused = passage.refused_by_answer(answer, verdict)
         if refused is not None:
             return self._unreached(refused.result, refused.outcome, answer)
-        delay = self._crawl_delay(lease) if self._moods.search else 0.0
-        update = self._moods.after(lease, verdict, passage.host_latency(answer), crawl_delay=delay)
+        delay = self._crawl_delay(lease) if self._pacer.search else 0.0
+        update = self._pacer.after(lease, verdict, passage.host_latency(answer), crawl_delay=delay)
         if verdict.action == "retry" or isinstance(answer, Fault):
             return _reported(self._failed(lease, verdict, answer, update), passage)
         if answer.status == UNCHANGED and asked.last is not None:
@@ -286,7 +286,7 @@ class Journey:
 
     def _failed(self, lease: Lease, verdict: Verdict, answer: Response | Fault, update: LaneUpdate | None) -> Finished:
         result = plan(lease, verdict, answer, settings=self._settings, rng=self._rng, now=self._clock())
-        lane = self._moods.resting(lease, update, result.lane)
+        lane = self._pacer.resting(lease, update, result.lane)
         if lane is not result.lane:
             result = msgspec.structs.replace(result, lane=lane)
         return self._unreached(result, verdict.outcome, answer)

@@ -12,7 +12,7 @@ from shoal.journey.harvest import Harvest
 from shoal.journey.results import Finished
 from shoal.journey.sitemaps import PAGES, SITEMAP
 from shoal.model import DUPLICATE, Dead, Done, Result, Task
-from shoal.policy.verdicts import (
+from shoal.policy.failures import (
     FOLLOW,
     FOLLOWED,
     HANDLED,

@@ -12,7 +12,7 @@ from shoal.archive.base import Capture, RawPage, packed
 from shoal.fetch.base import Fault, Response
 from shoal.journey.harvest import KeyedItem
 from shoal.model import Dead, Lease, Released, Result, Retry, Task
-from shoal.policy.verdicts import BYTES
+from shoal.policy.failures import BYTES
 from shoal.store.base import ALL_ITEMS_NAMED, ITEMS_NAMED, FetchRow, ItemRow, PageLook, named_keys
 
 KEY_SHOWN = 60

@@ -12,7 +12,7 @@ import msgspec
 from shoal.journey.harvest import Harvest
 from shoal.journey.results import Finished
 from shoal.model import VISITS, Dead, Done, Task, Visit
-from shoal.policy.verdicts import UNREACHED
+from shoal.policy.failures import UNREACHED
 from shoal.settings.table import Settings
 from shoal.settings.values import parse_revisit, parse_revisit_bounds
 

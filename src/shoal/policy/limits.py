@@ -1,4 +1,4 @@
-"""What ends a crawl before its work is done: the limits that its settings ask for, and what lets it go on. Pure."""
+"""The limits that stop a crawl: `max_items`, `max_bytes`, `max_seconds`, `deadline`; and how to raise them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, Final
 from shoal.errors import UsageError
 from shoal.frontier.rules.tasks import reached
 from shoal.model import Crawl, CrawlState, Limit, Progress
-from shoal.policy.verdicts import BYTES, ITEMS
+from shoal.policy.failures import BYTES, ITEMS
 from shoal.settings.table import Settings
 from shoal.settings.values import deadline_at
 
-SPIDER: Final = "spider: "  # the beginning of the reason of a crawl that its spider stopped
+SPIDER: Final = "spider: "  # begins the reason of a crawl that its spider stopped
 DEADLINE: Final = "deadline"
 WRITES_PER_LIMIT: Final = 10
-GOES_ON: Final = (CrawlState.RUNNING, CrawlState.PAUSED)  # what a spider may stop, also if people paused it meanwhile
+GOES_ON: Final = (CrawlState.RUNNING, CrawlState.PAUSED)  # a spider may stop these, also if people paused it meanwhile
 COUNTED: Final = ("max_items", "max_bytes", "max_seconds")
 
 
 def limits_of(settings: Settings, *, now: float, former: Crawl | None = None) -> tuple[Limit, ...]:
-    """What stops a crawl with these settings. A deadline that names no day is the next one of its time; a crawl that
-    goes on after its process died keeps the one that it had. Refuses a deadline that is over before a crawl begins."""
+    """The limits of a crawl with these settings. A deadline without a day is the next one at its time; a crawl that
+    goes on after a crash keeps its deadline. Refuses a deadline that has passed before the crawl begins."""
     found = []
     for name, note, most in (("max_items", ITEMS, settings.max_items), ("max_bytes", BYTES, settings.max_bytes)):
         if most:
@@ -49,15 +49,15 @@ def deadline_of(crawl: Crawl) -> Limit | None:
 
 
 def reached_by(crawl: Crawl, progress: Progress, *, now: float) -> Limit | None:
-    """The limit that would stop a crawl at once; None: none does, or nothing is left to do."""
+    """The limit that would stop a crawl at once; None: no limit, or nothing is left to do."""
     if not progress.left:
         return None
     return reached(crawl.limits, note=lambda name: progress.notes.get(name, 0), ran=progress.ran, wall=now)
 
 
 def raised(crawl: Crawl, progress: Progress) -> dict[str, Any]:
-    """The settings that let a crawl go on which its limits stop, each with a value beyond what the crawl has counted;
-    none for a deadline: the next one of its time holds for a crawl that is run again."""
+    """The settings that let a stopped crawl go on, each with a value above what it has counted. None for a deadline: a
+    crawl that is run again gets the next one."""
     found = {}
     for limit in crawl.limits:
         name, _, _ = limit.why.partition(" ")
@@ -69,12 +69,12 @@ def raised(crawl: Crawl, progress: Progress) -> dict[str, Any]:
 
 
 def counted_for(limit: Limit, progress: Progress) -> float:
-    """What a crawl has counted of a limit that is no time of day."""
+    """What a crawl has counted towards a limit that is not a time of day."""
     return progress.ran if limit.of == "ran" else progress.notes.get(limit.note, 0)
 
 
 def pages_per_write(settings: Settings) -> int:
-    """How many pages a worker writes at once: few where `max_items` is small, as those that wait for their write are
-    what a crawl goes beyond it by."""
+    """How many pages a worker writes at once: few if `max_items` is small, since a crawl exceeds it by the pages that
+    wait for their write."""
     most = settings.flush_pages
     return max(1, min(most, settings.max_items // WRITES_PER_LIMIT)) if settings.max_items else most

@@ -1,14 +1,12 @@
-"""A pace that searches upwards: a host is asked more often as long as its answers come as fast as before, and somewhat
-less often than where they took longer or failed. Pure policy.
+"""How answers change the pace of their lanes; and `pace = "search"`: faster while answers come as quickly as before,
+then slightly below the knee, the pace at which they took longer or failed.
 
-Every worker looks at its own answers, and proposes the next pace together with the pace that they were lent at. The
-lane takes the first proposal and refuses the others, so there is one step for the whole fleet. What the others decided
-is seen by the intervals of the leases that follow: a lane that became slower has found its knee, whoever found it.
+Every worker judges its own answers, and proposes a pace together with the one that they were leased at. The lane takes
+the first proposal and refuses the others: one step for the whole fleet. Workers see each other's steps in the intervals
+of their leases: a lane that became slower has found its knee.
 
-Answers are compared rank by rank: a few slow ones rule a mean, and a median jumps where half of the pages are slow. At
-a knee the lane rests as well, until the host has answered what waits there: that queue would look like another knee.
-
-What a worker remembers of the lanes it serves, and how their answers change their pace.
+Answers are compared rank by rank: a few slow ones dominate a mean, and a median jumps if half of the pages are slow. At
+a knee the lane also rests, until the host has answered its queue: that queue would look like another knee.
 """
 
 from __future__ import annotations
@@ -23,43 +21,43 @@ import msgspec
 from shoal.frontier.rules.constants import SAME_INTERVAL, SHORT_REST
 from shoal.frontier.rules.tasks import lent_at
 from shoal.model import VIA, LaneUpdate, Lease
-from shoal.policy.politeness import LaneMood, after_response, allowed_interval, lent_interval
+from shoal.policy.politeness import LaneHealth, after_response, allowed_interval, lent_interval
 from shoal.policy.retries import Verdict
 from shoal.settings.table import Settings
 from shoal.settings.values import parse_rate
 
 Latency = Literal["level", "unclear", "risen"]
 
-# A look at the answers of one pace.
-LOOK_SECONDS: Final = 1.5  # since the first request at this pace, at least: a queue at the host takes a while to grow
-LOOK_ANSWERS: Final = 24  # of the whole fleet; a worker needs its share of them,
-FEWEST_ANSWERS: Final = 5  # but at least so many of its own
-ENOUGH_ANSWERS: Final = 12  # and no more than so many
-LATEST_ANSWERS: Final = 16  # of a worker, are looked at
-FEWEST_FOR_RISE: Final = 8  # that show that they take longer
-PACED_SHARE: Final = 0.75  # of the requests have waited for their start slots: else something else limits the host
-USUAL_ANSWERS: Final = 48  # that make up what is usual
-# Answers have risen when at most ranks they take so many times as long as usual, and so many seconds more.
+# When the answers at one pace are judged.
+LOOK_SECONDS: Final = 1.5  # at least, since the first request at this pace: a queue at the host needs time to grow
+LOOK_ANSWERS: Final = 24  # needed by the whole fleet; a worker needs its share of them,
+FEWEST_ANSWERS: Final = 5  # at least this many,
+ENOUGH_ANSWERS: Final = 12  # at most this many
+LATEST_ANSWERS: Final = 16  # a worker compares only its latest answers
+FEWEST_FOR_RISE: Final = 8  # answers needed to show that they take longer
+PACED_SHARE: Final = 0.75  # of the requests waited for their start slots; fewer: the pace is not what limits the host
+USUAL_ANSWERS: Final = 48  # that define the usual latency
+# The latency has risen when at most ranks it is this many times the usual one, and this many seconds more.
 RISEN: Final = 1.6
-RISEN_OF_FEW: Final = 2.2  # where a worker has seen only few of them
+RISEN_OF_FEW: Final = 2.2  # if a worker has seen few answers
 RISEN_SECONDS: Final = 0.02
 LEVEL: Final = 1.25
 LEVEL_OF_FEW: Final = 1.6
 LEVEL_SECONDS: Final = 0.01
-FAILED_SHARE: Final = 0.3  # of the answers, above what is usual, is a knee, too
+FAILED_SHARE: Final = 0.3  # this share of failures above the usual share is a knee, too
 FEWEST_FAILED: Final = 4
 # The steps.
-COARSE: Final = 1.25  # where no knee is near
+COARSE: Final = 1.25  # far from the knee
 FINE: Final = 1.06  # near the knee
 NEAR: Final = 0.9  # of the pace of the knee
-BELOW: Final = 0.92  # of the fastest pace that went well: where a lane is held
-EASE: Final = 1.12  # by how much a lane slows down that went well at no faster pace
-EASE_AGAIN: Final = 1.25  # and if that did not help
-MOST_EASED: Final = 4  # slow-downs in a row without effect: then it is not the pace that makes the answers slow
-LONGEST_DRAIN: Final = 2.0  # seconds for which a lane rests until its host has answered what waits there
-SETTLING_SECONDS: Final = 3.0  # after a slow-down, in which slow answers are those of what waited there
-STALE_SECONDS: Final = 20.0  # in which no answers were as quick as usual, at any pace that was tried
-# How long a lane is held below its knee: longer each time that the knee was found at about the same pace again.
+BELOW: Final = 0.92  # of the fastest pace that went well: the lane is held here
+EASE: Final = 1.12  # the slow-down of a lane for which no faster pace went well
+EASE_AGAIN: Final = 1.25  # if the first slow-down did not help
+MOST_EASED: Final = 4  # slow-downs in a row without effect: the pace is not the cause
+LONGEST_DRAIN: Final = 2.0  # seconds of rest at most, until the host has answered its queue
+SETTLING_SECONDS: Final = 3.0  # after a slow-down: slow answers still come from the queue
+STALE_SECONDS: Final = 20.0  # without an answer as quick as usual, at any pace: then the usual latency is replaced
+# How long a lane is held below its knee: longer each time the knee is found at about the same pace.
 FIRST_HOLD: Final = 5.0
 LONGER: Final = 3.0
 LONGEST_HOLD: Final = 300.0
@@ -69,14 +67,14 @@ MOST_ALLOWED: Final = "the most that it may be asked"
 
 
 class SearchBounds(msgspec.Struct, frozen=True):
-    """The intervals at which a search begins and at which it ends."""
+    """The slowest and the fastest interval of a search: its begin and its end."""
 
     first: float
     fastest: float
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """One answer. `has_waited`: for its start slot, so that the pace was what limited it."""
+    """One answer. `has_waited`: the request waited for its start slot, so the pace limited it."""
 
     seconds: float
     has_waited: bool
@@ -84,13 +82,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class LaneSearch(msgspec.Struct):
-    """One worker's view of a lane that is searched.
+    """One worker's view of a lane whose pace is searched.
 
-    `answers` are the latest at `interval`, of `count` since the request that started at `since` with a lease of the
-    token `begun`; `first` are the seconds of the first ones. `usual` are the sorted seconds of answers at paces that
-    the host bore, and `usual_failed` their share of failures. `good` is the fastest interval that went well before the
-    present one, `knee` the one that did not; 0: none. The lane is held until `held_until`. `is_raised`: the present
-    interval is faster than the one before; the answers were level at the count `level_at`."""
+    - `answers`: the latest ones at `interval`; `count`: all at this interval, since the request that started at `since`
+      with the lease token `begun`; `first`: the seconds of the first ones
+    - `usual`: the sorted seconds of answers at paces that went well, `usual_failed`: their share of failures
+    - `good`: the interval before this one that went well, `knee`: the one that did not; 0: none
+    - `is_raised`: this interval is faster than the one before; `level_at`: the count when the latency was last level
+    """
 
     interval: float = 0.0
     since: float = 0.0
@@ -117,7 +116,7 @@ class LaneSearch(msgspec.Struct):
     def after(
         self, lease: Lease, verdict: Verdict, *, latency: float, started: float, fastest: float, is_troubled: bool
     ) -> LaneUpdate | None:
-        """The lane's next pace, if this answer decides it. `fastest` is the shortest interval that it may have."""
+        """The lane's next pace, if this answer decides it. `fastest`: the shortest allowed interval."""
         is_of_now = self.notice(lease, started=started)
         if verdict.too_often or (verdict.slows and is_troubled):
             return self._slower(lease, started=started, cause=f"it answered {verdict.outcome.removeprefix('http_')}")
@@ -136,7 +135,7 @@ class LaneSearch(msgspec.Struct):
         return self._decided(lease, started=started, fastest=fastest)
 
     def notice(self, lease: Lease, *, started: float) -> bool:
-        """Notice that the lane has another pace since this lease; False: the lease was lent at a former one."""
+        """Notice a new pace of the lane. False: the lease is of a former pace."""
         if lease.token < self.begun:
             return False
         former = self.interval
@@ -155,7 +154,7 @@ class LaneSearch(msgspec.Struct):
         return True
 
     def _join(self, lease: Lease, *, started: float) -> None:
-        """The first lease of this lane. One that is searched already is first watched for a while."""
+        """The first lease of this lane. If others search it already, only watch for a while."""
         if lease.interval < lease.base_interval * (1 - SAME_PACE):
             self.step = FINE
             self.held_until = started + FIRST_HOLD
@@ -181,13 +180,13 @@ class LaneSearch(msgspec.Struct):
 
     @property
     def _is_paced(self) -> bool:
-        """Whether the requests have waited for their start slots: else something else limits how often it is asked."""
+        """Whether the requests have waited for their start slots: the pace is what limits the host."""
         return sum(answer.has_waited for answer in self.answers) >= PACED_SHARE * len(self.answers)
 
     @property
     def _is_behind(self) -> bool:
-        """Whether the host answers fewer requests than the lane may start, seen without knowing how fast it usually is:
-        answers take longer than the first ones at this pace, or as many as allowed are waited for."""
+        """Whether the host answers fewer requests than the lane may start: answers take longer than the first ones at
+        this pace, or requests in flight reach their limit."""
         latest = [answer.seconds for answer in self.answers][-FEWEST_FOR_RISE:]
         return not self._is_paced or latency_of(sorted(latest), sorted(self.first)) == "risen"
 
@@ -220,7 +219,7 @@ class LaneSearch(msgspec.Struct):
         return self._faster(lease, started=started, fastest=fastest)
 
     def _renew_usual(self, latency: float, *, started: float) -> None:
-        """A latency that nothing which the fleet has done for a while has brought back is not usual any more."""
+        """Replace the usual latency if no pace has brought it back for a while."""
         self.latest.append(latency)
         latest = sorted(self.latest)
         if not self.usual or len(latest) < FEWEST_FOR_RISE or latency_of(latest, self.usual) != "risen":
@@ -241,7 +240,7 @@ class LaneSearch(msgspec.Struct):
         if started < self.settled_at or len(seconds) < FEWEST_FOR_RISE:
             return None
         if not self.is_raised and self.count - self.level_at < LATEST_ANSWERS:
-            # A pace that went well is judged again and again: once in a while that looks like a rise.
+            # A pace that went well is judged many times: now and then that looks like a rise by chance.
             return None
         if self.eased >= MOST_EASED:
             self.usual, self.eased = seconds, 0
@@ -251,13 +250,12 @@ class LaneSearch(msgspec.Struct):
         return _drained(self._slower(lease, started=started, cause="its answers took longer there"), lease.wait, more)
 
     def _until_paced(self, lease: Lease, seconds: list[float], *, started: float) -> LaneUpdate | None:
-        """Slower until the pace is what limits the lane. That the host is too slow for it is not certain: there may be
-        too few tasks."""
+        """Slow down until the pace is what limits the lane. Nothing is learnt: perhaps there are just too few tasks."""
         update = self._slower(lease, started=started, cause="it answers fewer than that")
         return _drained(update and msgspec.structs.replace(update, learnt=None), lease.wait, middle(seconds))
 
     def _slower(self, lease: Lease, *, started: float, cause: str) -> LaneUpdate | None:
-        """Back below the knee, but no slower than where the search began."""
+        """Back below the knee, but no slower than the first interval."""
         if lease.interval < self.good < lease.base_interval:
             slower = self.good / BELOW
         else:
@@ -282,7 +280,7 @@ class LaneSearch(msgspec.Struct):
         return LaneUpdate(interval=faster, if_interval=lease.interval, learnt=lease.interval, why=why)
 
     def _told(self, interval: float) -> LaneUpdate | None:
-        """What was learnt of a host that bears the most that it may be asked; told once."""
+        """A host that bears the fastest allowed pace: note that once."""
         if self.has_told:
             return None
         self.has_told = True
@@ -290,20 +288,20 @@ class LaneSearch(msgspec.Struct):
 
 
 def is_searched(lease: Lease, bounds: SearchBounds) -> bool:
-    """Whether this lane's pace is searched: not one that people or robots.txt have set, nor one via a pool, whose
-    answers are as fast as its exits."""
+    """Whether this lane's pace is searched. Not if people or robots.txt have set it, and not via a pool: the latency
+    would be that of its exits."""
     return VIA not in lease.task.lane and math.isclose(lease.base_interval, bounds.first, rel_tol=SAME_PACE)
 
 
 def _drained(update: LaneUpdate | None, lent: float, seconds: float) -> LaneUpdate | None:
-    """The update with a rest of so many seconds, in which the host answers what waits there. It begins once the start
-    slots are over that are lent already, about so far ahead."""
+    """The update with a rest in which the host answers its queue. It begins after the start slots that are already
+    leased, about `lent` seconds ahead."""
     return update and msgspec.structs.replace(update, rest_seconds=lent + min(max(seconds, 0.0), LONGEST_DRAIN))
 
 
 def latency_of(now: Sequence[float], usual: Sequence[float]) -> Latency:
-    """Whether these answers take as long as usual; both sorted. They are compared rank by rank, and most ranks decide:
-    so neither a few slow answers nor a mixture of quick and slow pages looks like a rise."""
+    """Whether these answers take as long as usual; both sorted. The majority of ranks decides: neither a few slow
+    answers nor a mixture of quick and slow pages looks like a rise."""
     if not usual:
         return "level"
     few = min(len(now), len(usual)) < ENOUGH_ANSWERS
@@ -327,7 +325,7 @@ def middle(ordered: Sequence[float]) -> float:
 
 
 def _needed(share: float) -> int:
-    """How many answers a worker needs that gets this share of the lane's."""
+    """How many answers a worker needs that gets this share of the lane's answers."""
     return min(max(round(share * LOOK_ANSWERS), FEWEST_ANSWERS), ENOUGH_ANSWERS)
 
 
@@ -339,9 +337,9 @@ def rate_of(interval: float) -> str:
 MAX_LANES: Final = 10_000
 
 
-class Moods:
-    """The moods of the lanes a worker serves, the least recently served forgotten first. `first` is the interval that
-    the spider's `rate` asks for; `bounds` are those of a pace that is searched, None: it is not."""
+class Pacer:
+    """How answers change the pace of a worker's lanes; beyond `size` lanes the least recently served are forgotten.
+    `first`: the interval of the setting `rate`; `bounds`: of a search, None: paces are not searched."""
 
     def __init__(
         self, *, adaptive: bool, first: float = 0.0, bounds: SearchBounds | None = None, size: int = MAX_LANES
@@ -350,14 +348,14 @@ class Moods:
         self._first = first
         self._bounds = bounds
         self._size = size
-        self._moods: OrderedDict[str, LaneMood] = OrderedDict()
+        self._health: OrderedDict[str, LaneHealth] = OrderedDict()
         self._searches: dict[str, LaneSearch] = {}
 
     @staticmethod
-    def of(settings: Settings) -> Moods:
+    def of(settings: Settings) -> Pacer:
         first, fastest = lent_interval(parse_rate(settings.rate)), fastest_interval(settings)
         bounds = SearchBounds(first=first, fastest=fastest) if fastest else None
-        return Moods(adaptive=settings.pace != "fixed", first=first, bounds=bounds)
+        return Pacer(adaptive=settings.pace != "fixed", first=first, bounds=bounds)
 
     @property
     def search(self) -> bool:
@@ -367,63 +365,63 @@ class Moods:
     def after(
         self, lease: Lease, verdict: Verdict, elapsed: float, *, crawl_delay: float | None = 0.0
     ) -> LaneUpdate | None:
-        """How this response changes the pace of its lane; None: not at all, as always with a fixed pace. No search goes
-        faster than the `crawl_delay` of its host's rules; None: they are not known here."""
-        mood = self._of(lease.task.lane)
-        mood.note(refused=verdict.slows)
+        """How this answer changes the pace of its lane; None: not at all. No search goes faster than `crawl_delay`, of
+        the host's robots.txt; None: not known here."""
+        health = self._of(lease.task.lane)
+        health.note(refused=verdict.slows)
         if self._bounds is not None and is_searched(lease, self._bounds):
-            return self._searched(lease, verdict, elapsed, mood, self._fastest(self._bounds, lease, crawl_delay))
+            return self._searched(lease, verdict, elapsed, health, self._fastest(self._bounds, lease, crawl_delay))
         if self._bounds is None and lease.interval < self._first - SAME_INTERVAL and self._first == lease.base_interval:
-            # An earlier run of the crawl has searched: its pace is not one that was asked for.
+            # An earlier run of the crawl has searched, this one does not: back to the first pace.
             return LaneUpdate(interval=lease.base_interval, if_interval=lease.interval)
-        return self._adapted(lease, verdict, elapsed, mood) if self._adaptive else None
+        return self._adapted(lease, verdict, elapsed, health) if self._adaptive else None
 
     def resting(self, lease: Lease, update: LaneUpdate | None, rest: LaneUpdate | None) -> LaneUpdate | None:
-        """The update of a refusal, with the rest that the host asks for. A short rest that a lone refusal asks for is
-        that of its page: the host goes on to answer the others."""
+        """The update after a refusal, with the rest that the host asks for. Not with the short rest of a lone refusal:
+        it is about that page, the host goes on to answer others."""
         asked = None if rest is None else rest.rest_seconds
         if asked is None or (asked <= SHORT_REST and not self._of(lease.task.lane).is_troubled):
             return update
         why = "" if rest is None else rest.why
         return msgspec.structs.replace(update or LaneUpdate(), rest_seconds=asked, started=_started(lease), why=why)
 
-    def _adapted(self, lease: Lease, verdict: Verdict, elapsed: float, mood: LaneMood) -> LaneUpdate | None:
+    def _adapted(self, lease: Lease, verdict: Verdict, elapsed: float, health: LaneHealth) -> LaneUpdate | None:
         update = after_response(
-            mood, verdict, latency=elapsed, interval=lease.interval, base_interval=lease.base_interval
+            health, verdict, latency=elapsed, interval=lease.interval, base_interval=lease.base_interval
         )
         if update is None or not verdict.slows:
             return update
         return msgspec.structs.replace(update, started=_started(lease))
 
     def _searched(
-        self, lease: Lease, verdict: Verdict, elapsed: float, mood: LaneMood, fastest: float
+        self, lease: Lease, verdict: Verdict, elapsed: float, health: LaneHealth, fastest: float
     ) -> LaneUpdate | None:
-        """A pace at which the search has begun, or a slower one, is adaptive as long as the host struggles."""
+        """Search the pace; adapt it as without a search while the host struggles at the first pace or a slower one."""
         search, started = self._search_of(lease.task.lane), _started(lease)
         is_slower = lease.interval > lease.base_interval + SAME_INTERVAL
         if is_slower or (verdict.slows and lease.interval > lease.base_interval - SAME_INTERVAL):
             search.notice(lease, started=started)
-            return self._adapted(lease, verdict, elapsed, mood)
+            return self._adapted(lease, verdict, elapsed, health)
         update = search.after(
-            lease, verdict, latency=elapsed, started=started, fastest=fastest, is_troubled=mood.is_troubled
+            lease, verdict, latency=elapsed, started=started, fastest=fastest, is_troubled=health.is_troubled
         )
         if update is not None and verdict.slows:
-            mood.refused /= 2
+            health.refused /= 2
         return update
 
     def _fastest(self, bounds: SearchBounds, lease: Lease, crawl_delay: float | None) -> float:
         return lease.interval if crawl_delay is None else max(bounds.fastest, lent_interval(crawl_delay))
 
-    def _of(self, lane: str) -> LaneMood:
-        mood = self._moods.get(lane)
-        if mood is None:
-            mood = self._moods[lane] = LaneMood()
-            if len(self._moods) > self._size:
-                forgotten, _ = self._moods.popitem(last=False)
+    def _of(self, lane: str) -> LaneHealth:
+        health = self._health.get(lane)
+        if health is None:
+            health = self._health[lane] = LaneHealth()
+            if len(self._health) > self._size:
+                forgotten, _ = self._health.popitem(last=False)
                 self._searches.pop(forgotten, None)
         else:
-            self._moods.move_to_end(lane)
-        return mood
+            self._health.move_to_end(lane)
+        return health
 
     def _search_of(self, lane: str) -> LaneSearch:
         search = self._searches.get(lane)
@@ -433,7 +431,7 @@ class Moods:
 
 
 def fastest_interval(settings: Settings) -> float:
-    """The shortest interval to which a search brings a lane; 0: nothing is searched."""
+    """The shortest interval of a search; 0: paces are not searched."""
     return lent_interval(parse_rate(settings.max_rate)) if settings.pace == "search" else 0.0
 
 

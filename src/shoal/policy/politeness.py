@@ -1,4 +1,4 @@
-"""How a response changes its lane's pace. Pure policy: the frontier applies it, once for the whole fleet."""
+"""How an answer changes its lane's pace; the frontier applies each change once for the whole fleet."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from shoal.model import LaneUpdate
 from shoal.policy.retries import Verdict
 from shoal.text.errors import several
 
-# Slots are lent a hundredth further apart than the rate allows: a busy machine or network delays some starts,
-# and two starts then come closer together than they were lent.
+# Start slots are a hundredth further apart than the rate allows: a busy machine or network delays some starts, and the
+# next start then comes too close.
 MARGIN: Final = 1.01
 SLOWEST_INTERVAL: Final = 60.0
-FIRST_SLOW_INTERVAL: Final = 0.1  # where a lane without an interval starts to have one
-TROUBLE: Final = 0.25  # the share of refusals from which on a host struggles, and not just some of its pages
-TROUBLED_RUN: Final = 3  # or so many refusals in a row
-SHARE_WEIGHT: Final = 0.05  # of one answer in the share: about the last twenty count
+FIRST_SLOW_INTERVAL: Final = 0.1  # the first interval of a lane without one that slows down
+TROUBLE: Final = 0.25  # share of refusals from which the host counts as troubled, not just some pages
+TROUBLED_RUN: Final = 3  # or this many refusals in a row
+SHARE_WEIGHT: Final = 0.05  # of one answer in the moving average: about the last twenty count
 SHARE_PRIOR: Final = 0.25  # a lane begins as if some answers had been good: one refusal alone is no trouble
 SLOW_DOWN: Final = 1.5
 EASE_OFF: Final = 1.25
-YIELD: Final = 1.1  # by how much a lone refusal slows a lane
-YIELD_AT_MOST: Final = 1.11  # in all, unless the host says that it is asked too often
-SPEED_UP: Final = 0.06  # how much of its interval a lane gives back in a second of good answers
+YIELD: Final = 1.1  # the slow-down after a lone refusal
+YIELD_AT_MOST: Final = 1.11  # all of these together, unless the host says that it is asked too often
+SPEED_UP: Final = 0.06  # by how much the interval shrinks per second of good answers
 SPEED_UP_AT_MOST: Final = 0.75
-SLOW_RATIO: Final = 3.0  # an answer this many times slower than usual is a sign
-SLOW_FLOOR: Final = 1.0  # but not below this many seconds
+SLOW_RATIO: Final = 3.0  # an answer this many times slower than usual slows the lane
+SLOW_FLOOR: Final = 1.0  # only above this many seconds
 AVERAGE_WEIGHT: Final = 0.1
 SLOW_ANSWERS: Final = "its answers take much longer than usual"
 
 
 def lent_interval(allowed: float) -> float:
-    """The interval at which a lane lends its slots, so that starts keep the allowed interval."""
+    """The interval between start slots, so that starts keep the allowed interval."""
     return MARGIN * allowed
 
 
 def allowed_interval(lent: float) -> float:
-    """The interval that people asked for, from the interval at which a lane lends."""
+    """The interval that people asked for, from the interval between start slots."""
     return lent / MARGIN
 
 
-class LaneMood(msgspec.Struct):
+class LaneHealth(msgspec.Struct):
     """One worker's view of a lane: its usual latency, the refusals in a row, and the share of refusals.
 
     `refused` of `seen` is that share, both as moving averages."""
@@ -53,7 +53,7 @@ class LaneMood(msgspec.Struct):
 
     @property
     def is_troubled(self) -> bool:
-        """Whether the host refuses so many requests that it is not about single pages."""
+        """Whether the host itself has trouble, not just single pages."""
         return self.run >= TROUBLED_RUN or self.refused >= TROUBLE * self.seen
 
     def note(self, *, refused: bool) -> None:
@@ -63,32 +63,32 @@ class LaneMood(msgspec.Struct):
 
 
 def after_response(
-    mood: LaneMood, verdict: Verdict, *, latency: float, interval: float, base_interval: float
+    health: LaneHealth, verdict: Verdict, *, latency: float, interval: float, base_interval: float
 ) -> LaneUpdate | None:
-    """The lane's new interval, if this response changes it. The mood has noted the response's verdict, and now notes
-    its latency. A new interval that is smaller counts once for all answers that were lent at the former one."""
+    """The lane's new interval, if this answer changes it, and its latency noted in `health`, which knows the verdict
+    already. Speeding up is one step per interval."""
     if verdict.slows:
-        why = f"backing off after {several(mood.run, 'failure')} in a row, the last one {verdict.outcome}"
-        return _changed(interval, _after_refusal(mood, verdict, interval, base_interval), why=why)
-    usual = mood.latency
-    mood.latency = usual + AVERAGE_WEIGHT * (latency - usual) if usual else latency
+        why = f"backing off after {several(health.run, 'failure')} in a row, the last one {verdict.outcome}"
+        return _changed(interval, _after_refusal(health, verdict, interval, base_interval), why=why)
+    usual = health.latency
+    health.latency = usual + AVERAGE_WEIGHT * (latency - usual) if usual else latency
     if latency > SLOW_FLOOR and usual and latency > SLOW_RATIO * usual:
         return _changed(interval, _slower(interval, EASE_OFF, base_interval), why=SLOW_ANSWERS)
     if interval <= base_interval:
         return None
-    # A lane with a long interval has few answers: each of them stands for more time.
+    # A lane with a long interval has few answers: each counts for more time.
     faster = max(interval * (1 - min(SPEED_UP * max(interval, 1.0), SPEED_UP_AT_MOST)), base_interval)
-    # A base interval of 0 would never be reached by multiplying.
+    # Multiplying would never reach a base interval of 0.
     return _changed(interval, faster if faster >= 0.01 else base_interval)
 
 
-def _after_refusal(mood: LaneMood, verdict: Verdict, interval: float, base_interval: float) -> float:
-    if mood.is_troubled:
-        mood.refused /= 2
+def _after_refusal(health: LaneHealth, verdict: Verdict, interval: float, base_interval: float) -> float:
+    if health.is_troubled:
+        health.refused /= 2
         return _slower(interval, SLOW_DOWN, base_interval)
     if verdict.too_often:
         return _slower(interval, YIELD, base_interval)
-    # A host that answers the other pages may refuse these at any pace: it must not slow down its lane for ever.
+    # A host that answers other pages may refuse these at any pace: they must not slow down its lane for ever.
     if verdict.free:
         return max(interval, min(_slower(interval, YIELD, base_interval), YIELD_AT_MOST * base_interval))
     return interval

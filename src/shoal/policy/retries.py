@@ -1,4 +1,4 @@
-"""What an answer means for its task: the table of statuses and faults, and the backoff between attempts."""
+"""What an answer means for its task: the table of statuses and faults to retry, and the backoff."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Action = Literal["handle", "redirect", "skip", "retry", "dead"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What to do with an answer. `free`: not the page's fault; `slows`: a sign that the host struggles; `too_often`:
-    the host says that it is asked too often."""
+    """What to do with an answer. `free`: not the page's fault, uses no attempt; `slows`: a sign that the host
+    struggles; `too_often`: the host says that it is asked too often."""
 
     outcome: str
     action: Action
@@ -30,7 +30,7 @@ class Verdict(msgspec.Struct, frozen=True):
     too_often: bool = False
 
 
-# Statuses that may be different next time. All others end the task: 2xx in the handler, the rest as they are.
+# Statuses that may be different next time. All others end the task: 2xx in the handler, the rest without.
 _RETRIED_STATUSES: Final[dict[int, Verdict]] = {
     408: Verdict("http_408", "retry", slows=True),
     425: Verdict("http_425", "retry"),
@@ -47,11 +47,11 @@ _RETRIED_STATUSES: Final[dict[int, Verdict]] = {
     524: Verdict("http_524", "retry", slows=True),
     529: Verdict("http_529", "retry", free=True, slows=True, too_often=True),  # the site is overloaded
 }
-# With a Retry-After the host itself says that the trouble is not this page.
+# With a Retry-After the host says that the trouble is not this page.
 _UNAVAILABLE_FOR_NOW: Final = Verdict("http_503", "retry", free=True, slows=True)
 
 _FAULTS: Final[dict[FaultKind, Verdict]] = {
-    # Trouble with the host or the network; the next attempt may succeed.
+    # The host or the network; the next attempt may succeed.
     FaultKind.DNS: Verdict("dns", "retry"),
     FaultKind.CONNECT: Verdict("connect", "retry"),
     FaultKind.TLS: Verdict("tls", "retry"),
@@ -63,12 +63,12 @@ _FAULTS: Final[dict[FaultKind, Verdict]] = {
     FaultKind.BAD_ENCODING: Verdict("bad_encoding", "retry"),
     FaultKind.PROTOCOL: Verdict("protocol", "retry"),
     FaultKind.BROWSER: Verdict("browser", "retry"),
-    # Trouble with the page itself: the same next time, unless a setting is changed.
+    # The page itself: the same next time, unless a setting is changed.
     FaultKind.TOO_LARGE: Verdict("too_large", "dead"),
     FaultKind.BOMB: Verdict("bomb", "dead"),
     FaultKind.BAD_URL: Verdict("bad_url", "dead"),
     FaultKind.REFUSED_ADDRESS: Verdict("refused_address", "dead"),
-    # Trouble on our own side.
+    # Our own side.
     FaultKind.EXIT: Verdict("exit", "retry", free=True),
     FaultKind.LOCAL: Verdict("local", "retry", free=True),
     FaultKind.SHORTAGE: Verdict("shortage", "retry", free=True),
@@ -81,7 +81,7 @@ _REDIRECTED: Final = Verdict("redirected", "redirect")
 
 
 def judge(answer: Response | Fault, *, handle_statuses: Sequence[int] = ()) -> Verdict:
-    """What this answer means for its task. `handle_statuses` go to the spider, whatever they mean."""
+    """What this answer means for its task. `handle_statuses` always go to the spider."""
     if isinstance(answer, Fault):
         return _FAULTS[answer.kind]
     status = answer.status
@@ -99,7 +99,7 @@ def judge(answer: Response | Fault, *, handle_statuses: Sequence[int] = ()) -> V
 def plan(
     lease: Lease, verdict: Verdict, answer: Response | Fault, *, settings: Settings, rng: random.Random, now: float
 ) -> Retry | Dead:
-    """How the lease of a page that could not be fetched ends: tried again later, or given up with the reason."""
+    """The result of a page that could not be fetched: retried later, or dead with the reason."""
     asked = retry_after(answer.headers, now) if isinstance(answer, Response) and verdict.slows else None
     rest = None if asked is None else min(asked, settings.max_rest_seconds)
     lane = None if rest is None else LaneUpdate(rest_seconds=rest, why=_asked_to_wait(verdict, asked or 0.0))
@@ -122,13 +122,13 @@ def _asked_to_wait(verdict: Verdict, seconds: float) -> str:
 
 
 def backoff(attempt: int, settings: Settings, rng: random.Random) -> float:
-    """Seconds before the next attempt: exponential, with full jitter so that failed tasks do not return all at once."""
+    """Seconds before the next attempt: exponential, with full jitter so that failed tasks do not all return at once."""
     ceiling = settings.retry_seconds * 2.0 ** min(max(attempt, 1) - 1, 60)
     return rng.uniform(0.0, min(ceiling, settings.max_retry_seconds))
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """The seconds that a Retry-After asks for, as a number or as a date; None when there is no usable one."""
+    """The seconds of a Retry-After, a number or a date; None: there is none, or it is invalid."""
     text = headers.get("retry-after", "").strip()[:64]
     if not text:
         return None

@@ -1,7 +1,4 @@
-"""Feeds a crawl its start, reclaims the leases of exited workers, and watches. Never scrapes.
-
-Tells when a crawl is paused, resumed, cancelled or finished, as this process sees it.
-"""
+"""The coordinator of a crawl: feeds its start, reclaims leases of exited workers, shows its state. Never scrapes."""
 
 from __future__ import annotations
 
@@ -31,14 +28,14 @@ from shoal.worker.machine import is_running, this_machine
 from shoal.worker.outages import is_outage, until_reachable
 
 
-class StatesSeen:
-    """The states of crawls as they were seen last; a change is an event."""
+class StateChanges:
+    """Logs changes of crawls' states: paused, resumed, cancelled, finished."""
 
     def __init__(self) -> None:
         self._states: dict[str, CrawlState] = {}
 
     def see(self, crawl: str, state: CrawlState, *, reason: str = "") -> None:
-        """A crawl has this state now. The first look tells nothing."""
+        """Log the state if it has changed since the last call for this crawl."""
         before = self._states.get(crawl)
         self._states[crawl] = state
         if before is not None and before is not state:
@@ -54,9 +51,8 @@ T = TypeVar("T")
 
 
 class Coordinator:
-    """Looks after one crawl. `show` gets a snapshot every 0.4 s, `say` gets messages for people.
-
-    `waiting` gives what was waited for lately, as far as it was said here."""
+    """Coordinates one crawl. `show` gets a snapshot every 0.4 s, `say` gets messages for people. `waiting`: the last
+    message about waiting for a server."""
 
     def __init__(
         self,
@@ -78,7 +74,7 @@ class Coordinator:
         self._looker = Looker(crawl, frontier=frontier, reach=self._reach, waiting=waiting)
         self._has_said_spent = False
         self._deadline = DeadlineWatch()
-        self._states = StatesSeen()
+        self._states = StateChanges()
         self._troubles: dict[str, None] = {}
 
     async def reclaim_from_exited_workers(self) -> None:
@@ -90,40 +86,39 @@ class Coordinator:
                 await until_reachable(partial(self.frontier.evict, worker.worker), say=self.say)
 
     async def feed(self, spider: Spider, *, intake: Intake) -> None:
-        """Put the spider's start. If a coordinator was killed while feeding, the next one feeds from the beginning."""
+        """Put the spider's start. If the process is killed, the next coordinator feeds from the beginning."""
         await self.feeder.begin()
         await self.feeder.feed(spider, intake=intake)
 
     async def watch(self) -> None:
         """Show snapshots until cancelled."""
         while True:
-            self._show(await self.look())
+            self._show(await self.snapshot())
             await asyncio.sleep(WATCH_SECONDS)
 
     async def mark_gone(self, store: Store) -> None:
-        """Mark the items that are gone from their pages, again and again, until cancelled."""
+        """Mark the items that are gone from their pages, repeatedly, until cancelled."""
         marker = GoneMarker(self.crawl, say=self.say, clock=self._clock)
         while marker.every:
             await asyncio.sleep(marker.every)
             await until_reachable(partial(marker.mark, store), say=self.say)
 
     async def keep_history(self) -> None:
-        """Keep a point of the crawl's history at once and then every 10 s, until cancelled. A frontier that refuses is
-        asked again at the next one: those who cannot work without it say so."""
+        """Record a point of the crawl's history now and then every 10 s, until cancelled. Ignores a frontier that
+        refuses: other parts report that."""
         while True:
             with contextlib.suppress(StorageError):
                 await until_reachable(self._historian.keep, say=self.say)
             await asyncio.sleep(POINT_SECONDS)
 
     async def end_history(self) -> None:
-        """Keep the last point. Not for long: the frontier may be away or the crawl deleted, and nothing depends on
-        it."""
+        """Record the last point. Gives up soon: nothing depends on it."""
         with contextlib.suppress(TimeoutError, ShoalError):
             async with asyncio.timeout(LAST_POINT_SECONDS):
                 await self._historian.keep()
 
-    async def look(self, *, lanes: int = LANES_SHOWN) -> Snapshot:
-        """One snapshot, with the lanes in which most tasks wait."""
+    async def snapshot(self, *, lanes: int = LANES_SHOWN) -> Snapshot:
+        """A snapshot, with the lanes in which most tasks wait."""
         snapshot = await self._looker.look(lanes=lanes)
         self._states.see(self.crawl.id, snapshot.progress.state, reason=snapshot.progress.reason)
         self._say_if_spent(snapshot.progress)
@@ -136,7 +131,7 @@ class Coordinator:
         return await until_reachable(step, say=self.say)
 
     def _say_troubles(self, workers: Sequence[WorkerBeat]) -> None:
-        """Say the troubles that workers newly report. Outages are said by those who wait."""
+        """Say the new troubles of workers. Not outages: whoever waits says so."""
         found = {line: None for worker in workers for line in worker.troubles if not is_outage(line)}
         for line in found:
             if line not in self._troubles:
@@ -151,7 +146,7 @@ class Coordinator:
         self._has_said_spent = is_spent
 
     async def progress(self, *, stop: asyncio.Event | None = None) -> Progress:
-        """The crawl's counters. Once `stop` is set, a frontier that cannot be reached is not waited for."""
+        """The crawl's counters. Once `stop` is set, does not wait for a frontier that cannot be reached."""
         progress = await until_reachable(lambda: self.frontier.progress(self.crawl.id), say=self.say, stop=stop)
         self._states.see(self.crawl.id, progress.state, reason=progress.reason)
         return progress

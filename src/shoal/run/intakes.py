@@ -1,4 +1,4 @@
-"""Settings of a spider, and what turns URLs into tasks of a crawl."""
+"""The settings of a spider, the intake of a crawl, and listeners for pushed URLs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shoal.spider.spider import Spider, own_attributes
 
 
 def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = Path()) -> Resolved:
-    """The settings that a spider runs with, and where each came from."""
+    """The settings of a spider, and the layer of each."""
     own = {name: getattr(spider, name) for name in msgspec.structs.asdict(Settings()) if hasattr(spider, name)}
     refuse_near_misses(own_attributes(spider), f"spider {spider.__name__}")
     return resolve(
@@ -46,8 +46,8 @@ async def listener_at(places: Places, *, frontier: Frontier, say: Say) -> AsyncI
 
 @asynccontextmanager
 async def coordinating(pipe: str, places: Places, *, say: Say, stop: asyncio.Event) -> AsyncIterator[None]:
-    """A coordinator at a pipe, meanwhile: it answers workers, and takes in the URLs that programs push.
-    When it cannot go on it sets `stop`; its error is raised at the end."""
+    """A coordinator at a pipe: answers workers, and puts pushed URLs. On an error it sets `stop`, and raises the error
+    at the end."""
     from shoal.pipes.pump import pumping
 
     async with (
@@ -69,7 +69,7 @@ def _has_failed(task: asyncio.Task[None]) -> bool:
 
 
 def intake_of(crawl: Crawl, *, known: RecentKeys | None = None) -> Intake:
-    """The rules under which a crawl takes in URLs."""
+    """Turns URLs into tasks by a crawl's rules."""
     record = record_of(crawl)
     return Intake(
         url_rules_of(crawl),

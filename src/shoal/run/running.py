@@ -1,4 +1,4 @@
-"""A crawl fed and worked on, in this process or by a fleet, until it is finished or told to stop."""
+"""Runs a crawl: feeds it and works on it, in this process or with a fleet, until it is finished or told to stop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from shoal.crawl.feeder import Stayer
 from shoal.crawl.inbox import Listener
@@ -26,35 +26,23 @@ from shoal.spider.spider import Spider
 from shoal.store.base import Store
 from shoal.worker.black_box import BlackBox
 from shoal.worker.deaths import Watched, reclaim_former
-from shoal.worker.parts import Shared
+from shoal.worker.process import ProcessContext
 from shoal.worker.retirement import Limits
-from shoal.worker.shared_slots import Solitude
-
-
-class WorkPlace(NamedTuple):
-    """Where a crawl's results go: its places, and its store, opened; who watches this process, if anybody does; which
-    alerts are watched for; the kinds of tasks that are done here, if not those of the spider; and whether the crawl is
-    kept open for what comes from outside, until this process is told to stop."""
-
-    places: Places
-    store: Store
-    watched: Watched | None = None
-    alerts: AlertConfig | None = None
-    kinds: tuple[str, ...] = ()
-    stays: bool = False
 
 
 @asynccontextmanager
-async def watching(at: WorkPlace, *, frontier: Frontier, say: Say, stop: asyncio.Event) -> AsyncIterator[None]:
-    """A watchman at work meanwhile, if there are alerts to watch for. It looks a last time at the end of the crawl, not
-    where people or an error ended the run."""
-    if at.alerts is None:
+async def watching_alerts(
+    alerts: AlertConfig | None, *, places: Places, store: Store, frontier: Frontier, say: Say, stop: asyncio.Event
+) -> AsyncIterator[None]:
+    """Run the alert watcher meanwhile, if there are alerts to watch for. It checks a last time when the crawl ends, not
+    after a stop or an error."""
+    if alerts is None:
         yield
         return
     from shoal.duties.alerts.watcher import Watchman, local_paths
 
-    paths = local_paths(at.places)
-    watchman = Watchman(at.alerts, frontier=frontier, say=say, paths=paths, sinks=at.store.outbox.sinks)
+    paths = local_paths(places)
+    watchman = Watchman(alerts, frontier=frontier, say=say, paths=paths, sinks=store.outbox.sinks)
     running, is_over = asyncio.create_task(watchman.run()), False
     try:
         yield
@@ -65,45 +53,59 @@ async def watching(at: WorkPlace, *, frontier: Frontier, say: Say, stop: asyncio
         await watchman.finish(looks=is_over)
 
 
-def _shared(crawl: Crawl, places: Places, *, box: BlackBox | None) -> Shared:
-    beside = partial(frontier_at, places.frontier)
-    return Shared(box or BlackBox.private(), Solitude(), beside, code_known(crawl).digest)
-
-
 async def run_crawl(
-    crawl: Crawl, spider: Spider, *, at: WorkPlace, workers: int, coordinator: Coordinator, stop: asyncio.Event
+    crawl: Crawl,
+    spider: Spider,
+    *,
+    places: Places,
+    store: Store,
+    workers: int,
+    coordinator: Coordinator,
+    stop: asyncio.Event,
+    watched: Watched | None = None,
+    alerts: AlertConfig | None = None,
+    kinds: tuple[str, ...] = (),
+    stays: bool = False,
 ) -> None:
-    """Feed the crawl and work on it, here or in worker processes, until it is finished or told to stop."""
-    frontier, say, places = coordinator.frontier, coordinator.say, at.places
-    box = None if at.watched is None else at.watched.box
-    shared = _shared(crawl, places, box=box)
+    """Feed the crawl and work on it, here or in worker processes, until it is finished or told to stop.
 
-    with_parts = partial(
-        worker_for, crawl, spider, frontier=frontier, store=at.store, say=say, shared=shared, kinds=at.kinds
+    - `watched`: this process, if it has a supervisor; `alerts`: to watch for
+    - `kinds`: of the tasks that are done here, if not the spider's
+    - `stays`: keep the crawl open for URLs from outside until told to stop
+    """
+    frontier, say = coordinator.frontier, coordinator.say
+    box = None if watched is None else watched.box
+    process = ProcessContext(
+        box or BlackBox.private(),
+        open_frontier=partial(frontier_at, places.frontier),
+        code=code_known(crawl).digest,
+    )
+    new_worker = partial(
+        worker_for, crawl, spider, frontier=frontier, store=store, say=say, process=process, kinds=kinds
     )
 
     async def work() -> None:
-        # A worker that retires leaves a process that goes on: the coordinator's.
+        # A worker that may retire needs its own process: the coordinator's goes on.
         if workers > 1 or any(Limits.of(record_of(crawl).settings)):
             try:
-                fleet = fleet_for(crawl, places, workers=workers, frontier=frontier, say=say, kinds=at.kinds)
+                fleet = fleet_for(crawl, places, workers=workers, frontier=frontier, say=say, kinds=kinds)
                 await fleet.run(stop)
             except StorageError:
-                # If the crawl is lost, its workers have left it to the coordinator to say so.
+                # If the crawl is lost, `progress` raises a better error.
                 await coordinator.progress(stop=stop)
                 raise
         else:
-            async with archive_of(places) as archive, with_parts(archive=archive) as worker:
+            async with archive_of(places) as archive, new_worker(archive=archive) as worker:
                 await worker.run(stop)
 
-    await reclaim_former(at.watched, frontier=frontier, say=say)
+    await reclaim_former(watched, frontier=frontier, say=say)
     await coordinator.reclaim_from_exited_workers()
-    stayer = Stayer(frontier, say=say) if at.stays else None
+    stayer = Stayer(frontier, say=say) if stays else None
     if stayer is not None:
         await stayer.hold([crawl.id])
     await coordinator.feeder.begin()
     async with (
-        watching(at, frontier=frontier, say=say, stop=stop),
+        watching_alerts(alerts, places=places, store=store, frontier=frontier, say=say, stop=stop),
         clearing_beside(places, frontier=frontier, say=say),
         listener_at(places, frontier=frontier, say=say) as listener,
     ):
@@ -111,7 +113,7 @@ async def run_crawl(
         if box is not None and reads_input(spider):
             box.read_input(is_reading=True)
             feeding.add_done_callback(lambda _: box.read_input(is_reading=False))
-        beside = [asyncio.create_task(part) for part in _upkeep(crawl, at.store, coordinator, listener)]
+        beside = [asyncio.create_task(part) for part in _upkeep(crawl, store, coordinator, listener)]
         try:
             await _until(work(), feeding)
             while not stop.is_set() and await _has_more(coordinator, listener, stayer, feeding=feeding, stop=stop):
@@ -128,7 +130,7 @@ async def run_crawl(
 
 
 async def _feed(coordinator: Coordinator, spider: Spider, stayer: Stayer | None) -> None:
-    """Feed the start; where the crawl is kept open, that goes on until cancelled."""
+    """Feed the start; with a stayer, then keep the crawl open until cancelled."""
     staying = None if stayer is None else asyncio.create_task(stayer.stay(coordinator.crawl.id))
     try:
         await coordinator.feeder.feed(spider, intake=intake_of(coordinator.crawl))
@@ -143,7 +145,7 @@ async def _feed(coordinator: Coordinator, spider: Spider, stayer: Stayer | None)
 def _upkeep(
     crawl: Crawl, store: Store, coordinator: Coordinator, listener: Listener
 ) -> list[Coroutine[Any, Any, None]]:
-    """What a coordinator does beside the work, until that ends."""
+    """The coordinator's tasks beside the work."""
     return [
         coordinator.watch(),
         coordinator.keep_history(),
@@ -162,8 +164,8 @@ async def _has_more(
     feeding: asyncio.Task[None],
     stop: asyncio.Event,
 ) -> bool:
-    """Whether there is more to do though the workers found nothing left: this run has more to feed, or stays, but stood
-    still for so long that nobody waited for it, or URLs were pushed at the last moment."""
+    """Whether there is more to do after the workers found nothing left: this run's feeder or stayer has expired because
+    the process stood still, or URLs were pushed at the last moment."""
     if feeding.done():
         feeding.result()
         await listener.take_in_all(coordinator.crawl, stop=stop)
@@ -175,7 +177,7 @@ async def _has_more(
 
 
 async def _until(work: Any, feeding: asyncio.Task[None]) -> None:
-    """Wait for the work; a source that fails ends it at once, with its own error."""
+    """Wait for the work; if feeding fails, end it at once with that error."""
     working = asyncio.ensure_future(work)
     waiting: Sequence[asyncio.Future[Any]] = [working, feeding]
     try:

@@ -1,4 +1,4 @@
-"""Changes to a crawl that people ask for, by a command or over HTTP: its state, its priority, the pace of a host."""
+"""Changes of a crawl by a command or over HTTP: state, priority, dead letters, the pace of a host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VERBS = {CrawlState.PAUSED: "pause", CrawlState.RUNNING: "resume", CrawlState.C
 
 
 def check_change(crawl: Crawl, progress: Progress, state: CrawlState) -> None:
-    """Refuse a state that a crawl with these counts cannot take."""
+    """Refuse a state that this crawl cannot change to."""
     if progress.state is CrawlState.FINISHED:
         raise UsageError(f"{crawl.id} is finished: there is nothing to {_VERBS[state]}")
     if state is CrawlState.RUNNING and (spent := spent_budget(crawl, progress)):
@@ -32,8 +32,8 @@ def check_change(crawl: Crawl, progress: Progress, state: CrawlState) -> None:
 
 
 def lane_given(host: str) -> str:
-    """The lane of a host, a host with its port, or a URL; with " via POOL" after it, the lane via that pool; with
-    " stage KIND", that of fetched pages that wait for such workers."""
+    """The lane of a host, a host:port, or a URL; with " via POOL" the lane via that pool, with " stage KIND" the lane
+    of fetched pages that wait for workers of this kind."""
     host, mark, name = host.partition(STAGE if STAGE in host else VIA)
     try:
         return lane_of(canonical(host if "://" in host else f"https://{host}/")) + mark + name
@@ -42,7 +42,7 @@ def lane_given(host: str) -> str:
 
 
 def check_pool(lane: str, crawl: Crawl) -> None:
-    """Refuse a pool that the crawl does not have: pacing it would do nothing."""
+    """Refuse a lane via a pool that the crawl does not have."""
     _, via, pool = lane.partition(VIA)
     names = [known.name for known in crawl.pools]
     if via and pool not in names:
@@ -57,8 +57,8 @@ async def clear_dead(
     frontier: Frontier,
     told: Callable[[int], None] | None = None,
 ) -> int:
-    """Requeue or drop the dead letters that match, in steps; gives how many. `told` gets the number so far."""
-    # No more than there are now: tasks that are requeued here may die again meanwhile, without end.
+    """Requeue or drop the matching dead letters, in steps. Returns how many; `told` gets the number so far."""
+    # At most as many as there are now: requeued tasks may die again meanwhile, without end.
     left = (await frontier.progress(crawl.id)).dead
     clear, total = frontier.requeue_dead if verb == "requeue" else frontier.drop_dead, 0
     while left > 0 and (number := await clear(crawl.id, which, limit=min(STEP, left))):
@@ -69,7 +69,7 @@ async def clear_dead(
 
 
 async def set_priority(crawl: Crawl, priority: int, *, frontier: Frontier) -> int:
-    """Give a crawl another priority, from the next lease on; gives the one before."""
+    """Set the priority of a crawl, from the next lease on. Returns the former one."""
     if not crawl.settings:
         raise UsageError(f"{crawl.id} was begun by a program that keeps no settings with it: it has no priority")
     await frontier.open_crawl(with_priority(crawl, priority))
@@ -77,7 +77,7 @@ async def set_priority(crawl: Crawl, priority: int, *, frontier: Frontier) -> in
 
 
 async def set_pace(crawl: Crawl, lane: str, rate: str, *, frontier: Frontier) -> float:
-    """Give a lane a pace of its own, from the next request on; gives its interval."""
+    """Set the pace of a lane, from the next request on. Returns its interval."""
     check_pool(lane, crawl)
     interval = lent_interval(parse_rate(rate))
     update = LaneUpdate(interval=interval, base_interval=interval, why=PACE_CHANGED)

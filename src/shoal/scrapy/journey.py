@@ -37,9 +37,9 @@ from shoal.frontier.clock import wait_for_slot
 from shoal.journey.notes import FailingHandlers
 from shoal.journey.results import Finished, Records
 from shoal.model import DIRECT, Dead, Done, LaneUpdate, Lease, Released, Result, SettleReport, Task
-from shoal.policy.pace import Moods
+from shoal.policy.failures import ITEMS
+from shoal.policy.pace import Pacer
 from shoal.policy.retries import Verdict, backoff, judge, retry_after
-from shoal.policy.verdicts import ITEMS
 from shoal.scrapy.exits import LeasedExit, LeasedExits
 from shoal.scrapy.visits import Visit
 from shoal.settings.table import Settings
@@ -183,7 +183,7 @@ class ScrapyJourney:
         self._placed: set[int] = set()
         # The requests that were found with each lease which is not settled yet, by its token.
         self._found: dict[int, dict[int, Request]] = {}
-        self._moods = Moods.of(settings)
+        self._pacer = Pacer.of(settings)
         self._rng = random.Random()  # noqa: S311 -- jitter, not secrets
         self.failing = FailingHandlers(0)
         self.stop = ""
@@ -298,11 +298,11 @@ class ScrapyJourney:
     def _lane(self, lease: Lease, verdict: Verdict, answer: Response) -> LaneUpdate | None:
         """What the answer does to the pace of its lane, for all workers."""
         # Through an exit, how long it took says more of the exit than of the host.
-        update = self._moods.after(lease, verdict, answer.elapsed if lease.exit == DIRECT else 0.0)
+        update = self._pacer.after(lease, verdict, answer.elapsed if lease.exit == DIRECT else 0.0)
         asked = retry_after(answer.headers, time.time()) if verdict.slows else None
         if asked is None:
             return update
-        return self._moods.resting(lease, update, LaneUpdate(rest_seconds=min(asked, self._settings.max_rest_seconds)))
+        return self._pacer.resting(lease, update, LaneUpdate(rest_seconds=min(asked, self._settings.max_rest_seconds)))
 
     def _delayed(self, task: Task, visit: Visit) -> Task:
         """A request that Scrapy sends again waits for a while, longer each time; Scrapy alone would send it at once."""

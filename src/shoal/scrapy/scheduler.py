@@ -33,7 +33,7 @@ from shoal.scrapy.settings import is_crawling, is_looking, wanted_of
 from shoal.scrapy.visits import CURRENT, Visit
 from shoal.scrapy.worker_thread import UNFINISHED, Reports, WorkerThread
 from shoal.text.secrets import masked
-from shoal.worker.retirement import spare_existing_objects
+from shoal.worker.machine import spare_existing_objects
 
 log = logging.getLogger("shoal")
 # Where Scrapy's own filter logs, and as it does.

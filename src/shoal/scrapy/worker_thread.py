@@ -24,7 +24,7 @@ from shoal.frontier.base import Frontier
 from shoal.journey.intake import RecentKeys
 from shoal.journey.results import Keeping, Records
 from shoal.model import HTTP, CrawlState, Lease, Progress, Task
-from shoal.policy.verdicts import ITEMS
+from shoal.policy.failures import ITEMS
 from shoal.results.export import Wanted, export
 from shoal.run.coordinator import Coordinator
 from shoal.scrapy.crawl import JoinedCrawl, ScrapyCrawl, join
@@ -35,7 +35,6 @@ from shoal.spider.spider import Spider
 from shoal.store.base import ItemFilter, ItemRow, Store
 from shoal.worker.black_box import BlackBox
 from shoal.worker.outages import until_reachable
-from shoal.worker.parts import WorkerParts
 from shoal.worker.tally import Tally
 from shoal.worker.worker import Worker
 
@@ -257,7 +256,10 @@ class _Work:
             settings=self._settings,
             tally=tally,
         )
-        parts = WorkerParts(
+        return Worker(
+            self._crawl.id,
+            name=box.name,
+            settings=self._settings,
             spider=Spider(),
             frontier=self._frontier,
             store=self._store,
@@ -271,7 +273,6 @@ class _Work:
             offers=self._offered.offers,
             tally=tally,
         )
-        return Worker(self._crawl.id, name=box.name, settings=self._settings, parts=parts)
 
     async def _put(self, crawl: str, tasks: list[Task]) -> None:
         for start in range(0, len(tasks), TAKEN_IN_AT_ONCE):

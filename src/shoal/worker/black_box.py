@@ -1,5 +1,4 @@
-"""What a worker process leaves behind when it dies or hangs: the pages whose handlers run, in memory that its parent
-sees, too."""
+"""Memory that a worker process shares with its parent: which pages' handlers run, to be read after a crash or hang."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ from typing import Final, NamedTuple
 from shoal.worker.machine import worker_name
 
 # The handler whose code runs now: moves, the index of its worker's name + 1, its slot + 1 if it has one, token,
-# handler, URL. One write is all that a plain handler costs.
+# handler, URL. A plain handler costs one write.
 _NOW: Final = struct.Struct("<QIIQ64s248s")
 _RESUMED: Final = struct.Struct("<QII")
 _MOVES: Final = struct.Struct("<Q")
 _NOBODY: Final = bytes(8)
-# settled, the longest a handler may take (below 0: not known yet), signals taken; flags: ended in order, crawl begun,
-# former leases reclaimed, input being read, output being written.
+# settled, the longest a handler may take (below 0: not known yet), signals received; flags: ended normally, crawl
+# begun, former leases reclaimed, input being read, output being written.
 _HEAD: Final = struct.Struct("<QdI5?")
 _SETTLED: Final = struct.Struct("<Q")
 _PATIENCE: Final = struct.Struct("<d")
@@ -33,7 +32,7 @@ _HEAD_AT: Final = _NOW.size
 _PATIENCE_AT, _STOPS_AT, _FLAGS_AT = _HEAD_AT + 8, _HEAD_AT + 16, _HEAD_AT + 20
 _ENDED, _BEGUN, _RECLAIMED, _INPUT, _OUTPUT = range(_FLAGS_AT, _FLAGS_AT + 5)
 NAMES: Final = 16
-SLOTS: Final = 256  # more async handlers than most workers have at once: beyond that, the oldest are not known
+SLOTS: Final = 256  # async handlers at once; with more, the oldest are forgotten
 _PAGES: Final = struct.Struct("<Q")
 _PAGES_AT: Final = _HEAD_AT + _HEAD.size
 _NAMES_AT: Final = _PAGES_AT + _PAGES.size
@@ -44,8 +43,8 @@ _SIZE: Final = _RETIRED_AT + _RETIRED.size
 
 
 class RunningPage(NamedTuple):
-    """A page whose handler runs, or that was lent alone and is on its way: then `handler` is empty. `is_current`: its
-    own code runs right now, it does not wait for something."""
+    """A page in progress; `handler` is empty while a page leased alone is still being fetched. `is_current`: the
+    handler's code runs now, it does not await something."""
 
     worker: str
     token: int
@@ -55,19 +54,19 @@ class RunningPage(NamedTuple):
 
     @property
     def who(self) -> str:
-        """Who is on the page, as the beginning of a sentence."""
+        """The handler, as the beginning of a sentence."""
         return f"its handler {self.handler}" if self.handler else "it"
 
 
 class Reading(NamedTuple):
     """A black box at one moment.
 
-    - `moves` changes with every turn of the event loop that is watched, and with every handler that begins
-    - `settled` counts the results that the frontier has taken
-    - `patience` is the longest that a handler may take; 0: as long as it likes; None: no worker is at work
-    - `stops` counts the signals by which people asked for an end
-    - `pages_before` is how many pages of the crawl had ended when the process began
-    - `retired` says why the process leaves its place to a new one; empty: it does not
+    - `moves` changes while the event loop runs, and with every handler that begins
+    - `settled`: how many results the frontier has settled
+    - `patience`: the longest time of a handler; 0: no limit; None: no worker is working
+    - `stops`: how many signals asked the process to stop
+    - `pages_before`: how many pages of the crawl had ended when the process began
+    - `retired`: why a new process takes its place; empty: none does
     """
 
     moves: int
@@ -86,13 +85,13 @@ class Reading(NamedTuple):
 
     @property
     def suspects(self) -> tuple[RunningPage, ...]:
-        """The page whose handler's own code runs; if none does, all that wait for something."""
+        """The page whose handler's code runs; if there is none, all whose handlers await something."""
         found = tuple(page for page in self.running if page.is_current) or self.running
         return tuple({(page.worker, page.token): page for page in found}.values())
 
 
 class BlackBox:
-    """A few kilobytes that two processes share. The worker writes, its parent reads, also when the worker is dead."""
+    """A few kilobytes that two processes share. The worker writes; its parent reads, also after the worker's death."""
 
     def __init__(self, memory: mmap.mmap, *, descriptor: int = -1, guardian: int | None = None) -> None:
         self._memory = memory
@@ -107,17 +106,17 @@ class BlackBox:
 
     @property
     def pid(self) -> int:
-        """The process that people started and know: this one, or the guardian above it."""
+        """The process that people started: this one, or its supervisor."""
         return self._guardian or os.getpid()
 
     @classmethod
     def private(cls, *, guardian: int | None = None) -> BlackBox:
-        """One that forked processes share, and no others. `guardian` is the id of the process that forks."""
+        """A black box that only forked processes share. `guardian`: the id of the process that forks."""
         return cls(mmap.mmap(-1, _SIZE), guardian=guardian)
 
     @classmethod
     def to_pass_on(cls) -> BlackBox:
-        """One for a process that inherits its descriptor."""
+        """A black box for a process that inherits its descriptor."""
         if hasattr(os, "memfd_create"):
             descriptor = os.memfd_create("shoal-black-box")
         else:
@@ -128,42 +127,41 @@ class BlackBox:
 
     @classmethod
     def inherited(cls, descriptor: int) -> BlackBox:
-        """The one that the parent passed on. Children of this process do not get it."""
+        """The black box that the parent passed on. Children of this process do not inherit it."""
         os.set_inheritable(descriptor, False)
         return cls(mmap.mmap(descriptor, _SIZE), descriptor=descriptor)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._memory.close()
         if self.descriptor >= 0:
             os.close(self.descriptor)
 
     def move(self) -> None:
-        """The event loop turns."""
+        """The event loop runs."""
         self._moves += 1
         _MOVES.pack_into(self._memory, 0, self._moves)
 
     def settle(self, results: int) -> None:
-        """The frontier has taken so many results."""
+        """The frontier has settled so many results."""
         self._settled += results
         _SETTLED.pack_into(self._memory, _HEAD_AT, self._settled)
 
     def take_stop(self) -> None:
-        """A signal asked for an end."""
+        """A signal asked the process to stop."""
         self._stops += 1
         _STOPS.pack_into(self._memory, _STOPS_AT, self._stops)
 
     def end(self) -> None:
-        """The process ends in order: its exit code is its own."""
+        """The process ends normally: its return code is its own."""
         self._memory[_ENDED] = 1
 
     def retire(self, reason: str) -> None:
-        """The process ends because it has done enough: a new one is to take its place."""
+        """The process ends, and a new one takes its place."""
         _RETIRED.pack_into(self._memory, _RETIRED_AT, reason.encode())
 
     def begin_crawl(self, *, pages: int) -> None:
-        """The crawl is in the frontier, with so many pages that ended before: whoever comes after this process resumes
-        it."""
+        """The crawl is in the frontier, with so many pages ended before: the process after this one resumes it."""
         _PAGES.pack_into(self._memory, _PAGES_AT, pages)
         self._memory[_BEGUN] = 1
 
@@ -176,16 +174,16 @@ class BlackBox:
         self._memory[_INPUT] = is_reading
 
     def write_output(self) -> None:
-        """Items go to standard output from now on: no other process can take them back."""
+        """Items go to standard output from now on: they cannot be taken back."""
         self._memory[_OUTPUT] = 1
 
     def worker(self, name: str | None, *, patience: float) -> WorkerBox:
-        """The part of a worker, which gets a name if it has none. Its handlers may take so long; 0: as long as they
-        like."""
+        """The part of a worker, with a new name if `name` is None. `patience`: the longest time of a handler; 0: no
+        limit."""
         return WorkerBox(self, name or worker_name(self.pid), patience=patience)
 
     def join(self, name: str, *, patience: float) -> int:
-        """A worker begins; gives its index: NAMES, if there are too many to list their names."""
+        """A worker begins. Returns its index; NAMES: too many workers to list."""
         free = (index for index in range(NAMES) if self._memory[_NAMES_AT + index * _NAME.size] == 0)
         index = next(free, NAMES)
         if index < NAMES:
@@ -207,12 +205,12 @@ class BlackBox:
         _PATIENCE.pack_into(self._memory, _PATIENCE_AT, max(longest, default=-1.0))
 
     def begin(self, worker: int, token: int, handler: bytes, url: str) -> None:
-        """The code of a handler runs, of the worker with this index."""
+        """The code of a handler of the worker with this index runs."""
         self._moves = moves = self._moves + 1
         _NOW.pack_into(self._memory, 0, moves, worker + 1, 0, token, handler, url.encode("utf-8", "replace"))
 
     def wait(self, worker: int, token: int, handler: bytes, url: str) -> int:
-        """The handler waits for something: it gets a slot. If there are too many, the oldest loses its own."""
+        """The handler awaits something: it gets a slot. If all are taken, the oldest handler loses its slot."""
         if not self._free:
             self._free.append(next(iter(self._used)))
             del self._used[self._free[0]]
@@ -244,7 +242,7 @@ class BlackBox:
         self._free.append(slot)
 
     def read(self) -> Reading:
-        """What stands in it now. What another process is writing at this moment may be half there."""
+        """The content now. A field that another process is writing at this moment may be incomplete."""
         memory = self._memory
         settled, patience, stops, *flags = _HEAD.unpack_from(memory, _HEAD_AT)
         ended, begun, reclaimed, reads_input, writes_output = flags
@@ -276,7 +274,7 @@ class BlackBox:
 
 
 class WorkerBox:
-    """One worker's part of a black box; `Handlers` says here which page's handler runs."""
+    """One worker's part of a black box, where `Handlers` notes which page's handler runs."""
 
     def __init__(self, box: BlackBox, name: str, *, patience: float) -> None:
         self.box = box
@@ -289,7 +287,7 @@ class WorkerBox:
         self.finish = box.finish
 
     def open(self) -> None:
-        """The worker begins: from here on it must not be silent for long."""
+        """The worker begins: from now on it must not be silent for long."""
         self._worker = self.box.join(self.name, patience=self._patience)
 
     def close(self) -> None:
@@ -302,12 +300,12 @@ class WorkerBox:
         self.box.begin(self._worker, token, self._handlers.get(handler) or self._encoded(handler), url)
 
     def wait(self, token: int, handler: str, url: str) -> int:
-        """The handler waits for something; gives the slot that it has until `finish`."""
+        """The handler awaits something. Returns its slot, kept until `finish`."""
         return self.box.wait(self._worker, token, self._encoded(handler), url)
 
     @contextlib.contextmanager
     def alone_with(self, token: int, url: str) -> Iterator[None]:
-        """The worker has nothing but this page in hand, which was lent alone, until the block ends."""
+        """The worker processes only this page, leased alone, inside the block."""
         slot = self.wait(token, "", url)
         try:
             yield

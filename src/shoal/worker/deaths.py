@@ -1,7 +1,4 @@
-"""What is known of a process that died, and when another one takes its place.
-
-How long a process has been silent, and how long it may be: rules over readings of its black box. Pure.
-"""
+"""When a worker process counts as hung, how it died, which pages are suspects, and when it is restarted."""
 
 from __future__ import annotations
 
@@ -18,25 +15,24 @@ from shoal.worker.black_box import BlackBox, Reading, RunningPage
 from shoal.worker.outages import until_reachable
 from shoal.worker.workers import SILENT_SECONDS
 
-# A page that takes longer than this is said, though it may go on.
+# A silence longer than this is reported, though it may be legitimate.
 SAID_SECONDS: Final = 10.0
 SHORTEST_MARGIN_SECONDS: Final = 3.0
-# No handler runs: something else holds the event loop, and how long that may take is not known.
+# If no handler runs, something else blocks the event loop: it may take this many times longer.
 WITHOUT_HANDLER: Final = 10.0
-# The longest time between two looks that counts: one who looks later was stopped, asleep or starved itself.
+# At most this much counts between two readings: a later reader was stopped, asleep or starved itself.
 LONGEST_LOOK_SECONDS: Final = 2.0
 
 
 class Pulse:
-    """Counts for how long a black box has not moved. Time in which its process, or the one who looks, was stopped does
-    not count."""
+    """How long a black box has not moved, without the time in which its process or the reader was stopped."""
 
     def __init__(self) -> None:
         self.silent = 0.0
         self._moves = -1
 
-    def look(self, reading: Reading, *, elapsed: float, is_stopped: bool = False) -> None:
-        """Take in one reading, `elapsed` seconds after the one before."""
+    def add(self, reading: Reading, *, elapsed: float, is_stopped: bool = False) -> None:
+        """Add a reading, `elapsed` seconds after the one before."""
         if reading.moves != self._moves:
             self._moves, self.silent = reading.moves, 0.0
         elif not is_stopped:
@@ -44,7 +40,7 @@ class Pulse:
 
 
 def longest_silence(reading: Reading) -> float | None:
-    """How long the process may be silent before it counts as hung; None: as long as it likes."""
+    """How long the process may be silent before it counts as hung; None: without limit."""
     if not reading.patience:
         return None
     longest = reading.patience + max(reading.patience / 2, SHORTEST_MARGIN_SECONDS)
@@ -52,13 +48,13 @@ def longest_silence(reading: Reading) -> float | None:
 
 
 def said_after(reading: Reading) -> float:
-    """How long the process is silent before that is said."""
+    """How long the process may be silent before that is reported."""
     longest = longest_silence(reading) or float("inf")
     return min(SAID_SECONDS, longest) if reading.running else longest
 
 
-class Vigil:
-    """Watches one process: says which page it sits on when it is silent, and tells when it counts as hung."""
+class HangDetector:
+    """Watches one process: reports on which page it is silent, and decides when it counts as hung."""
 
     def __init__(self, who: str, *, say: Callable[[str], None]) -> None:
         self._who = who
@@ -66,11 +62,11 @@ class Vigil:
         self._pulse = Pulse()
         self._has_said = False
 
-    def look(self, reading: Reading, *, elapsed: float, is_stopped: Callable[[], bool]) -> str:
-        """Take in one reading, `elapsed` seconds after the one before; gives why the process counts as hung, or "" if
-        it does not."""
+    def check(self, reading: Reading, *, elapsed: float, is_stopped: Callable[[], bool]) -> str:
+        """Add a reading, `elapsed` seconds after the one before. Returns why the process counts as hung; "": it does
+        not."""
         pulse = self._pulse
-        pulse.look(reading, elapsed=elapsed, is_stopped=pulse.silent > 0 and is_stopped())
+        pulse.add(reading, elapsed=elapsed, is_stopped=pulse.silent > 0 and is_stopped())
         silent = f"silent for {pulse.silent:.0f} s"
         if pulse.silent < said_after(reading):
             self._has_said = False
@@ -85,15 +81,14 @@ class Vigil:
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 30.0
-# Deaths in a row without a settled page in between: on a page each, and with nothing to tell of.
+# Deaths in a row without a settled page in between: with a suspect page each, and without.
 MOST_DEATHS: Final = 50
 MOST_DEATHS_AT_ONCE: Final = 8
 SILENT: Final = "silent for "  # how the cause begins when a process hung
 
 
 class Death(NamedTuple):
-    """The end of a process that did not end in order: why, its workers, the pages that may have killed it, and its
-    id."""
+    """The abnormal end of a process: its cause, its workers, the pages that may have killed it, and its id."""
 
     cause: str
     workers: tuple[str, ...]
@@ -102,29 +97,27 @@ class Death(NamedTuple):
     pid: int = 0
 
     def tokens_of(self, worker: str) -> list[int]:
-        """The leases of this worker that are blamed. A page that was lent alone and had not begun is not among them.
-
-        Nor are pages of other workers of the process: they work on other crawls, whose leases may have the same tokens
-        (see `Frontier.evict`)."""
+        """The suspect leases of this worker. Not those of the process's other workers: they work on other crawls, whose
+        leases may have the same tokens (see `Frontier.evict`)."""
         return [page.token for page in self.suspects if page.worker == worker] or [NO_LEASE]
 
     @property
     def sentence(self) -> str:
-        """What happened to the process, what follows, and where its handlers were."""
+        """What happened to the process, the consequence, and which pages its handlers ran on."""
         end = f"was {self.cause} and was killed" if self.cause.startswith(SILENT) else f"ended with {self.cause}"
-        return f"{end}; its tasks go back, a new one starts{self.pages}"
+        return f"{end}; its tasks are queued again, a new one starts{self.pages}"
 
     @property
     def pages(self) -> str:
-        """Where its handlers were, as the end of a sentence; empty: nowhere."""
+        """Which pages its handlers ran on, as the end of a sentence; empty: none."""
         return f"; {described(self.suspects)}" if self.suspects else ""
 
 
 class Watched(NamedTuple):
-    """A process as its guardian watches it: its black box, and what became of those before it.
+    """A supervised process: its black box, and the deaths of the processes before it.
 
-    `has_begun`: one of them began the crawl, which this one resumes; `began` is when the first of them was started, on
-    the monotonic clock, and `pages_before` how many pages had ended then."""
+    `has_begun`: one of those began the crawl, which this one resumes; `began`: when the first was started (monotonic);
+    `pages_before`: how many pages of the crawl had ended then."""
 
     box: BlackBox
     former: tuple[Death, ...] = ()
@@ -134,28 +127,27 @@ class Watched(NamedTuple):
 
 
 def death_of(code: int, reading: Reading, *, cause: str = "") -> Death | None:
-    """The death of a process that ended with this code, below zero: by a signal. None: the code is its own answer."""
-    # One that never came to work says by its code why; so does one that ended in order.
+    """The death of a process with this return code (negative: a signal); None: it ended by itself."""
     if code >= 0 and (reading.has_ended or not reading.moves):
         return None
     return Death(cause or ending(code), reading.workers, reading.suspects, reading.settled)
 
 
 def ending(code: int) -> str:
-    """How a process ended that did not end in order: SIGSEGV, os._exit(1)."""
+    """How a process died: SIGSEGV, os._exit(1)."""
     if code >= 0:
         return f"os._exit({code})"
     return signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
 
 
 def described(pages: tuple[RunningPage, ...]) -> str:
-    """Which handlers are on which pages: its handler parse is on https://…"""
+    """Which handlers ran on which pages: its handler parse was on https://…"""
     first = f"{pages[0].who} was on {masked(pages[0].url)}"
     return first if len(pages) == 1 else f"{first}, {len(pages) - 1} others were running"
 
 
-class Comebacks:
-    """How long to wait before a process that died is replaced: longer and longer only while they die at once."""
+class RestartBackoff:
+    """The pause before a process that died is restarted: it grows only while processes die at once."""
 
     def __init__(self) -> None:
         self._pause = FIRST_PAUSE_SECONDS
@@ -163,12 +155,12 @@ class Comebacks:
         self._at_once = 0
 
     def after(self, death: Death, *, lived: float) -> float | None:
-        """The pause after this death of a process that lived so many seconds; None: no other one would live longer."""
+        """The pause after this death of a process that lived so many seconds; None: give up."""
         if death.settled or lived > LONGEST_PAUSE_SECONDS:
             self._pause, self._on_pages, self._at_once = FIRST_PAUSE_SECONDS, 0, 0
             return FIRST_PAUSE_SECONDS
         if death.suspects:
-            # The page is lent alone from now on, and given up when its attempts are used up: this comes to an end.
+            # The page is leased alone from now on, and given up when its attempts are used up.
             self._on_pages += 1
             return FIRST_PAUSE_SECONDS if self._on_pages < MOST_DEATHS else None
         self._at_once += 1
@@ -177,7 +169,7 @@ class Comebacks:
 
 
 async def reclaim_former(watched: Watched | None, *, frontier: Frontier, say: Callable[[str], None]) -> None:
-    """Reclaim the leases of the processes before this one; the pages that may have killed them are lent alone."""
+    """Reclaim the leases of the processes before this one; the pages that may have killed them are leased alone."""
     if watched is None:
         return
     for death in watched.former:
@@ -190,8 +182,10 @@ async def reclaim_former(watched: Watched | None, *, frontier: Frontier, say: Ca
 
 
 async def sign_off(pids: Mapping[str, int], *, frontier: Frontier) -> None:
-    """Let workers that died, given with the processes that are dead (0: as they said), count as gone at once. The signs
-    of life of a worker with a guardian name that process, which lives on; from here on they name the dead one."""
+    """Make workers that died count as gone at once. `pids`: the dead process of each worker; 0: as in its heartbeat.
+
+    The heartbeats of a supervised worker name the supervisor, which lives on: from here on they name the dead
+    process."""
     for beat in await frontier.workers(within=SILENT_SECONDS):
         if (pid := pids.get(beat.worker)) is not None and not beat.left:
             own = pid or beat.pid

@@ -1,4 +1,4 @@
-"""Worker processes on one machine: started, watched, replaced when they die, stopped together."""
+"""Starts worker processes on one machine, watches them, replaces those that die, stops them together."""
 
 from __future__ import annotations
 
@@ -8,50 +8,43 @@ import itertools
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from shoal.errors import ShoalError, StorageError
 from shoal.worker.black_box import BlackBox
-from shoal.worker.deaths import LONGEST_PAUSE_SECONDS, Comebacks, Death, Vigil, death_of
+from shoal.worker.deaths import LONGEST_PAUSE_SECONDS, Death, HangDetector, RestartBackoff, death_of
 from shoal.worker.machine import is_stopped
 
 LOOK_SECONDS = 0.5
 LONGEST_LINE = 1_000_000
 LAST_OUTPUT_SECONDS = 1.0
-# Exit codes of a worker that refused to work, with a line that says why: a new one would refuse as well.
+# Return codes of a worker that refused to work, and has said why: a new one would refuse as well.
 FINAL_CODES = frozenset({1, 2})
-# The exit code of a worker that could not reach a server. The server comes back: such a worker is always replaced.
+# The return code of a worker that could not reach a server: it is always replaced.
 SERVER_UNREACHABLE = 3
 MOST_FAILURES = 3
 
 
-class Start(NamedTuple):
-    """How a worker is started: its command line by its name and the descriptor of its black box, and its
-    environment."""
-
-    command: Callable[[str, int], list[str]]
-    environment: Mapping[str, str]
-
-
 class Fleet:
-    """Keeps one worker running under each of `names` until it is done or `stop` is set. One that retires is followed by
-    the next at once.
+    """Keeps one worker running under each of `names` until it is done or `stop` is set. A worker that retires is
+    replaced at once; one that is silent for longer than a handler may take is killed.
 
-    `reclaim` is called with the name of a worker that died, and how, before a new one takes its place: "NAME.2", then
-    "NAME.3". Under the name of the dead one nobody would see that a worker was lost. One that is silent for longer than
-    a handler may take is killed."""
+    `command` gives the command line of a worker by its name and the descriptor of its black box. `reclaim` is called
+    with the name and the death of a worker before a new one takes its place as "NAME.2", then "NAME.3": with the same
+    name nobody would see that a worker was lost."""
 
     def __init__(
         self,
         names: Sequence[str],
         *,
-        start: Start,
+        command: Callable[[str, int], list[str]],
+        environment: Mapping[str, str],
         reclaim: Callable[[str, Death], Awaitable[None]],
         say: Callable[[str], None],
         grace_seconds: float,
     ) -> None:
         self._names = names
-        self._start = start
+        self._command = command
+        self._environment = environment
         self._reclaim = reclaim
         self._say = say
         self._grace = grace_seconds
@@ -59,17 +52,17 @@ class Fleet:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The processes that run, by the name of the first worker in their place."""
+        """The running processes, by the name of the first worker in their place."""
         return {name: process.pid for name, process in self._processes.items() if process.returncode is None}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run to the end. Raises when a worker refuses to work at all."""
+        """Run to the end. Raises if a worker refuses to work at all."""
         keepers = [asyncio.create_task(self._keep(name, stop)) for name in self._names]
         stopping = asyncio.create_task(self._stop_on(stop))
         try:
             await asyncio.gather(*keepers)
         except asyncio.CancelledError:
-            # `stop` lets workers finish their pages. A cancelled run does not wait for that.
+            # Unlike `stop`, this does not let workers finish their pages.
             self._signal(signal.SIGKILL)
             raise
         finally:
@@ -80,7 +73,7 @@ class Fleet:
             await self._end_all()
 
     async def _keep(self, name: str, stop: asyncio.Event) -> None:
-        comebacks, failures, place = Comebacks(), 0, name
+        backoff, failures, place = RestartBackoff(), 0, name
         for life in itertools.count(1):
             if stop.is_set():
                 return
@@ -95,13 +88,13 @@ class Fleet:
             await self._reclaim(name, death or Death(f"code {code}", (name,)))
             lived = asyncio.get_running_loop().time() - began
             if death is None:
-                # A code is the worker's own answer: one that cannot start repeats it.
+                # The worker ended by itself with an error; a new one may end the same way.
                 failures = 0 if lived > LONGEST_PAUSE_SECONDS else failures
                 failures += code != SERVER_UNREACHABLE
                 if code in FINAL_CODES or failures >= MOST_FAILURES:
                     raise _worker_refused(code if code in FINAL_CODES else 1)
                 death = Death(f"code {code}", (name,))
-            pause = comebacks.after(death, lived=lived)
+            pause = backoff.after(death, lived=lived)
             if pause is None and code != SERVER_UNREACHABLE:
                 raise _no_more_workers(death)
             self._say(f"worker {name} {death.sentence}")
@@ -110,13 +103,13 @@ class Fleet:
                     await stop.wait()
 
     async def _live(self, name: str, place: str) -> tuple[int, Death | None, str]:
-        """Run one process to its end; gives its exit code, how it died if it did, and why it retired if it did."""
+        """Run one process to its end. Returns its return code, its death if it died, and why it retired if it did."""
         box = BlackBox.to_pass_on()
         try:
-            # A session of its own: Ctrl-C reaches only the coordinator, which then asks each worker once.
+            # A session of its own: Ctrl-C reaches only the coordinator, which then signals each worker once.
             process = await asyncio.create_subprocess_exec(
-                *self._start.command(name, box.descriptor),
-                env=self._start.environment,
+                *self._command(name, box.descriptor),
+                env=self._environment,
                 pass_fds=(box.descriptor,),
                 start_new_session=True,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -136,13 +129,13 @@ class Fleet:
             box.close()
 
     async def _watch(self, name: str, process: asyncio.subprocess.Process, box: BlackBox, causes: list[str]) -> None:
-        """Kill a worker that hangs; why is added to `causes`."""
-        vigil, clock = Vigil(f"worker {name}", say=self._say), asyncio.get_running_loop().time
+        """Kill a worker that hangs, and add the cause to `causes`."""
+        detector, clock = HangDetector(f"worker {name}", say=self._say), asyncio.get_running_loop().time
         before = clock()
         while not causes:
             await asyncio.sleep(LOOK_SECONDS)
             now = clock()
-            cause = vigil.look(box.read(), elapsed=now - before, is_stopped=partial(is_stopped, process.pid))
+            cause = detector.check(box.read(), elapsed=now - before, is_stopped=partial(is_stopped, process.pid))
             before = now
             if cause and process.returncode is None:
                 causes.append(cause)
@@ -159,7 +152,7 @@ class Fleet:
             passing.cancel()
 
     async def _pass_on(self, process: asyncio.subprocess.Process) -> None:
-        """Say every line that the worker writes. Written straight to the terminal it would damage the live display."""
+        """Pass on every line that the worker writes: direct output would damage the live display."""
         rest, output = b"", process.stdout
         while output is not None and (chunk := await output.read(65_536)):
             *lines, rest = (rest + chunk).split(b"\n")

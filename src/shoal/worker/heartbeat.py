@@ -1,7 +1,4 @@
-"""The signs of life of one worker, and what it learns from those of the others: its share of the work.
-
-How scarce work is shared: how much of it a worker leaves to the others. Pure.
-"""
+"""The heartbeats of a worker, and its share of scarce work, computed from the heartbeats of the other workers."""
 
 from __future__ import annotations
 
@@ -13,21 +10,21 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from shoal.errors import ServerUnreachable, StorageError
-from shoal.exits.offered import told
+from shoal.exits.offered import offer_counts
 from shoal.exits.troubles import MOST_LINES
-from shoal.model import WorkerBeat
+from shoal.frontier.base import Frontier
+from shoal.model import Pool, WorkerBeat
 from shoal.version import __version__
-from shoal.worker.machine import this_machine, usable_cores
-from shoal.worker.parts import WorkerParts
-from shoal.worker.rates import CpuLoad, RecentRate
-from shoal.worker.retirement import resident_bytes
+from shoal.worker.machine import resident_bytes, this_machine, usable_cores
+from shoal.worker.tally import CpuLoad, RecentRate, Tally
 
 
 def share_of(mine: int, others: Iterable[WorkerBeat]) -> int | None:
-    """The requests that workers with room for more have on their way, divided by these workers; None: no other has it.
+    """The requests in flight of all workers with free slots, divided by the number of these workers; at least 1. None:
+    no other worker has free slots.
 
-    `mine` is how many this worker had at once lately: at a single moment most of a fast host's may have landed. One
-    that has none may always ask: the share is at least one."""
+    `mine` is the highest number of this worker lately: at a given moment most requests to a fast host may have
+    landed."""
     with_room = [most for beat in others if (most := max(beat.busy, beat.most)) < beat.slots]
     if not with_room:
         return None
@@ -35,8 +32,8 @@ def share_of(mine: int, others: Iterable[WorkerBeat]) -> int | None:
 
 
 def portion_of(mine: int, share: int | None) -> float:
-    """The part of the places freed by its own landed requests that a worker takes again, where caps bind: less than
-    all of them while it holds more than its share."""
+    """The part of the places freed by its own landed requests that a worker leases again where caps bind: below 1 while
+    it holds more than its share."""
     return 1.0 if share is None or mine <= share else share / mine
 
 
@@ -49,8 +46,8 @@ Reach = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class Doing(NamedTuple):
-    """What a worker does right now: pages in hand, requests on their way at once since the last look, pages done, what
-    hinders it, and how many requests it may have on their way."""
+    """What a worker does now: pages in hand, most requests in flight since the last reading, pages done, its troubles,
+    and its slots."""
 
     busy: int
     most: int
@@ -59,67 +56,74 @@ class Doing(NamedTuple):
     slots: int
 
 
-class Identity(NamedTuple):
-    """What all signs of life of a worker say."""
-
-    worker: str
-    crawl: str
-    pid: int
-
-
 class SignsOfLife:
-    """Sends them every second until cancelled. `look` says what the worker does; `reach` repeats a step until the
-    frontier can be reached.
+    """Sends heartbeats every second until cancelled. `reach` repeats a call until the frontier can be reached.
 
-    `share` is how many leases the worker holds, while work is scarce, before it lets the others ask; None: no limit.
-    `portion` is the part that it takes again of the places which its own landed requests free."""
+    `share` is how many leases the worker may hold while work is scarce; None: no limit. `portion` is the part of the
+    places freed by its own landed requests that it leases again."""
 
-    def __init__(self, who: Identity, *, parts: WorkerParts, reach: Reach, look: Callable[[], Doing]) -> None:
-        self._who = who
-        self._frontier = parts.frontier
-        self._kinds = parts.kinds
-        self._code = parts.code
-        self._offers = told(parts.offers)
-        self._clock = parts.clock
-        self._monotonic = parts.monotonic
+    def __init__(
+        self,
+        worker: str,
+        *,
+        crawl: str,
+        pid: int,
+        frontier: Frontier,
+        reach: Reach,
+        doing: Callable[[], Doing],
+        tally: Tally,
+        kinds: tuple[str, ...],
+        offers: tuple[Pool, ...] = (),
+        code: str = "",
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._worker = worker
+        self._crawl = crawl
+        self._pid = pid
+        self._frontier = frontier
         self._reach = reach
-        self._look = look
-        self._started = parts.clock()
-        self._tally = parts.tally
+        self._doing = doing
+        self._tally = tally
+        self._kinds = kinds
+        self._offers = offer_counts(offers)
+        self._code = code
+        self._clock = clock
+        self._monotonic = monotonic
+        self._started = clock()
         self.share: int | None = None
         self.portion = 1.0
 
     async def run(self) -> None:
-        """Send one after the other, and look at those of the others now and then."""
+        """Send heartbeats, and read those of the other workers now and then."""
         rate, load = RecentRate(), CpuLoad()
-        looks_in = 0
+        beats_to_reading = 0
         while True:
-            doing = self._look()
+            doing = self._doing()
             beat = self._beat(doing, rate.read(self._monotonic(), doing.pages), load.read())
             await self._reach(partial(self._frontier.beat, beat))
-            if looks_in <= 0:
-                looks_in = await self._look_at_others(doing.most)
-            looks_in -= 1
+            if beats_to_reading <= 0:
+                beats_to_reading = await self._read_others(doing.most)
+            beats_to_reading -= 1
             await asyncio.sleep(BEAT_SECONDS)
 
     async def leave(self) -> None:
-        """Send the last one: all pages, and their rate from the start on. Not for long: the server may be away, and a
-        worker that is silent counts as gone."""
-        left, doing = self._clock(), self._look()
+        """Send the last heartbeat: all pages, and their rate since the start. Gives up soon: a silent worker counts as
+        gone anyway."""
+        left, doing = self._clock(), self._doing()
         rate = doing.pages / (left - self._started) if left > self._started else 0.0
         with contextlib.suppress(TimeoutError, ServerUnreachable, StorageError):
             async with asyncio.timeout(LAST_BEAT_SECONDS):
                 await self._frontier.beat(self._beat(doing, rate, 0.0, left=left))
 
-    async def _look_at_others(self, mine: int) -> int:
-        """Learn this worker's share of the work in hand; gives after how many beats to look again: the more workers
-        there are, the more a look costs."""
+    async def _read_others(self, mine: int) -> int:
+        """Compute this worker's share. Returns after how many beats to read again: more workers cost more to read."""
         beats = await self._reach(partial(self._frontier.workers, within=OTHERS_SECONDS))
         others = [
             beat
             for beat in beats
-            # Work that they cannot do is not shared with them.
-            if beat.crawl == self._who.crawl and beat.worker != self._who.worker and {*beat.kinds} & {*self._kinds}
+            # Only workers that do the same kinds of tasks share the work.
+            if beat.crawl == self._crawl and beat.worker != self._worker and {*beat.kinds} & {*self._kinds}
         ]
         self.share = share_of(mine, others)
         self.portion = portion_of(mine, self.share)
@@ -127,10 +131,10 @@ class SignsOfLife:
 
     def _beat(self, doing: Doing, rate: float, load: float, *, left: float = 0.0) -> WorkerBeat:
         return WorkerBeat(
-            worker=self._who.worker,
-            crawl=self._who.crawl,
+            worker=self._worker,
+            crawl=self._crawl,
             host=socket.gethostname(),
-            pid=self._who.pid,
+            pid=self._pid,
             version=__version__,
             slots=doing.slots,
             busy=doing.busy,

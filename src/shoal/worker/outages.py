@@ -1,4 +1,4 @@
-"""Steps that may be repeated, repeated while their server or file cannot be reached."""
+"""Repeats calls while their server or file cannot be reached, and says so."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Outage:
-    """How long the parts of a worker have waited for one thing, and why."""
+    """How long the parts of a worker have waited for one server or file, and why."""
 
     def __init__(self, what: str, *, clock: Callable[[], float] = time.monotonic, events: Events | None = None) -> None:
         self._what = what
@@ -37,7 +37,7 @@ class Outage:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """One of the parts waits for an answer meanwhile: a server that hangs raises no error."""
+        """A call waits for its answer inside this block: a server that hangs raises no error."""
         call = object()
         self._asked[call] = self._clock()
         try:
@@ -54,7 +54,7 @@ class Outage:
         self._error = str(error)
 
     def end(self) -> None:
-        """One of the parts waits no more."""
+        """One part waits no more."""
         self._waits -= 1
         if not self._waits:
             seconds = round(self._clock() - self._since, 3)
@@ -62,7 +62,7 @@ class Outage:
 
     @property
     def line(self) -> str:
-        """The outage in one line; empty when there is none."""
+        """The outage in one line; empty: none."""
         if not self._waits:
             asked = self._clock() - min(self._asked.values(), default=self._clock())
             return f"{self._what}: waiting for {asked:.0f} s: no answer yet" if asked > SLOW_SECONDS else ""
@@ -73,7 +73,7 @@ class Outage:
 
 
 class Outages:
-    """What a worker waits for: its frontier, its store, its archive."""
+    """The outages of a worker's frontier, store and archive."""
 
     def __init__(self, events: Events | None = None) -> None:
         self.frontier = Outage("the frontier", events=events)
@@ -81,7 +81,7 @@ class Outages:
         self.archive = Outage("the archive", events=events)
 
     def lines(self) -> tuple[str, ...]:
-        """Each outage that lasts, in one line."""
+        """One line for each current outage."""
         found = [outage.line[:LONGEST_LINE] for outage in (self.store, self.archive, self.frontier)]
         return tuple(line for line in found if line)
 
@@ -99,9 +99,9 @@ async def until_reachable(
     outage: Outage | None = None,
 ) -> T:
     """Repeat `step` until it works: without limit while a server cannot be reached, for 10 s while a file refuses, not
-    at all when it is gone or damaged. Says that it waits, at once and every minute, and notes it in `outage` meanwhile.
+    at all if the file is gone or damaged. Says that it waits, at once and every minute, and notes it in `outage`.
 
-    Once `stop` is set the error is raised instead, without a further attempt."""
+    Once `stop` is set the error is raised, without another attempt."""
     loop = asyncio.get_running_loop()
     began, pause, waits, said = loop.time(), 0.1, False, -QUIET_SECONDS
     try:
@@ -132,7 +132,7 @@ async def until_reachable(
 
 
 async def _sleep(seconds: float, stop: asyncio.Event | None) -> None:
-    """Sleep, but not beyond the moment in which `stop` is set."""
+    """Sleep; ends early when `stop` is set."""
     if stop is None:
         await asyncio.sleep(seconds)
         return
@@ -142,10 +142,10 @@ async def _sleep(seconds: float, stop: asyncio.Event | None) -> None:
 
 
 class SaidOnce:
-    """Passes lines on. When many parts wait for one server, only the first line is passed on, once a minute. So is the
-    trouble with an exit that several workers meet.
+    """Passes lines on; lines about the same server that cannot be reached, or the same trouble with an exit, at most
+    once a minute.
 
-    Lines are about the same server when they are equal up to their first colon."""
+    Lines are about the same server if they are equal up to their first colon."""
 
     def __init__(self, say: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._say = say
@@ -166,6 +166,6 @@ class SaidOnce:
         self._say(line)
 
     def waiting(self) -> str:
-        """What was waited for in the last minute, if anything: whether that has ended is not known here."""
+        """The last line about waiting, if from the last minute; the wait may have ended since."""
         line, said = self._last_wait
         return line if line and self._clock() - said < QUIET_SECONDS else ""

@@ -1,4 +1,4 @@
-"""Log lines of the pages of one worker: done, retried, dead, lost. There is no page log where nobody wants them."""
+"""Log lines of a worker's pages: done, retried, dead, lost. Absent if the log level hides them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.store.base import FetchRow
 
 
 class PageLog:
-    """Tells how pages ended, once the frontier has confirmed it."""
+    """Logs how pages ended, once the frontier has confirmed it."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -22,11 +22,11 @@ class PageLog:
 
     @classmethod
     def if_wanted(cls, events: Events) -> Self | None:
-        """A page log, if any of its lines would be seen."""
+        """A page log, if the log level shows any of its lines."""
         return cls(events) if events.is_on(logging.WARNING) else None
 
     def stored(self, batch: Iterable[Finished]) -> None:
-        """Remember what is known of these pages until they are settled."""
+        """Remember the fetch rows of these pages until they are settled."""
         for finished in batch:
             if finished.fetch is not None and (self._tells_done or not isinstance(finished.result, Done)):
                 self._rows[finished.result.lease.token] = finished.fetch
@@ -51,7 +51,7 @@ class PageLog:
                 self._tell(logging.DEBUG, "page released", result.lease, row)
 
     def lost(self, lease: Lease, *, reason: str) -> None:
-        """A lease was lost: what the worker did for it counts for nothing."""
+        """A lease was lost: the worker's result for it does not count."""
         self._tell(logging.WARNING, "lease lost", lease, None, reason=reason)
 
     def _tell(self, level: int, event: str, lease: Lease, row: FetchRow | None, **fields: Any) -> None:

@@ -1,9 +1,4 @@
-"""When a worker asks for leases, for how many, and which of its landed requests it names then.
-
-Whose turn it is to be handled: between a few pages the event loop sends requests and takes answers.
-
-The slots of a worker: requests that wait for their start or are on their way. A page that has landed holds none.
-"""
+"""A worker's slots, for requests that wait for their start or are in flight; when it leases, and how many tasks."""
 
 from __future__ import annotations
 
@@ -16,26 +11,26 @@ from contextlib import AbstractContextManager
 
 from shoal.model import Lease, LeaseBatch
 from shoal.worker.heartbeat import SignsOfLife
-from shoal.worker.shared_slots import CommonSlots
+from shoal.worker.process import SharedSlots
 
-# Handled in one round of the event loop: a few milliseconds. All at once, when hundreds have landed together, would let
-# no request start meanwhile: the next answers would come together as well.
+# Pages handled in one round of the event loop, a few milliseconds. If hundreds that landed together were handled at
+# once, no request could start meanwhile, and the next answers would come together as well.
 PAGES_PER_ROUND = 8
-# More pages that wait are a crowd: answers and starts then go first, so that the next pages come spread out. Not
-# always: a round of the event loop costs as much as a tenth of a page.
+# With more waiting pages than this, fewer are handled per round: requests and answers go first, so that the next pages
+# come spread out. Not always: a round of the event loop costs a tenth of a page.
 CROWD = 128
 PAGES_IN_A_CROWD = 2
 
 
-class Turns:
-    """Pages in the order in which they have landed, a few per round of the event loop."""
+class RoundLimiter:
+    """Lets a few pages per round of the event loop be handled, in the order in which they landed."""
 
     def __init__(self) -> None:
         self._left = PAGES_PER_ROUND
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def next(self) -> asyncio.Future[None] | None:
-        """What a page waits for before it is handled; None: nothing."""
+        """What a page awaits before it is handled; None: nothing."""
         if self._left == 0:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
@@ -60,16 +55,14 @@ class Turns:
 
 
 class Slots:
-    """`size` requests at once, and at most twice as many pages in hand: those that have landed wait in memory until
-    they are handled and written.
+    """`size` requests at once, and at most twice as many pages in hand: landed pages wait in memory until they are
+    handled and written. The slots are part of `common`, which the crawls of the process share."""
 
-    They are taken from those that the crawls of the process have in `common`."""
-
-    def __init__(self, size: int, *, in_hand: Sized, crawl: str = "", common: CommonSlots | None = None) -> None:
+    def __init__(self, size: int, *, in_hand: Sized, crawl: str = "", common: SharedSlots | None = None) -> None:
         self.size = size
-        self._common = common or CommonSlots()
-        self._place = self._common.join(crawl, size=size, wake=self.wake)
-        # The leases whose requests have landed, unless the frontier was told or has them settled.
+        self._common = common or SharedSlots()
+        self._holder = self._common.join(crawl, size=size, wake=self.wake)
+        # Landed requests that the frontier does not know of yet.
         self.landed: dict[int, Lease] = {}
         self._in_hand = in_hand
         self._taken: set[int] = set()
@@ -79,7 +72,7 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """How many requests more this crawl may have."""
+        """How many more requests this crawl may have."""
         return min(self.size - len(self._taken), 2 * self.size - len(self._in_hand))
 
     @property
@@ -88,33 +81,33 @@ class Slots:
 
     @property
     def is_full(self) -> bool:
-        """Whether it could start more requests if it had more slots."""
-        return len(self._taken) >= self.size or self._common.wants(self._place)
+        """Whether more slots would start more requests."""
+        return len(self._taken) >= self.size or self._common.wants(self._holder)
 
     def room(self) -> int:
-        """How many of the free slots it gets now; the others are for other crawls of the process."""
-        return self._common.room(self._place, self.free)
+        """How many of the free slots it gets now; other crawls of the process get the others."""
+        return self._common.room(self._holder, self.free)
 
-    def content(self) -> None:
+    def withdraw(self) -> None:
         """It wants no more slots for now."""
-        self._common.content(self._place)
+        self._common.withdraw(self._holder)
 
     def asking(self, number: int) -> AbstractContextManager[None]:
-        """It asks for so many leases: meanwhile the slots for them are not given to others."""
-        return self._common.asking(self._place, number)
+        """Reserve the slots for `number` leases during a lease call."""
+        return self._common.asking(self._holder, number)
 
     def quit(self) -> None:
         """The worker has ended."""
-        self._common.quit(self._place)
+        self._common.quit(self._holder)
 
     def take(self, lease: Lease) -> None:
         self._taken.add(lease.token)
-        self._common.start(self._place)
+        self._common.start(self._holder)
         if len(self._taken) > self._most:
             self._most = len(self._taken)
 
     def most_since(self) -> int:
-        """How many slots were taken at once since the last such question."""
+        """The most slots taken at once since the last call."""
         most, self._most = self._most, len(self._taken)
         return most
 
@@ -135,19 +128,19 @@ class Slots:
 
     def _give_back(self, token: int) -> None:
         self._taken.remove(token)
-        self._common.hold(self._place, -1)
+        self._common.hold(self._holder, -1)
 
     def forget(self, tokens: Iterable[int]) -> None:
-        """The frontier knows that these have landed, or their leases are over."""
+        """The frontier knows that these have landed, or their leases have ended."""
         for token in tokens:
             self.landed.pop(token, None)
 
     def wake(self) -> None:
-        """Let the one who waits look again."""
+        """End `until_free`."""
         self._is_free.set()
 
     async def until_free(self, seconds: float, *, enough: int = 1) -> None:
-        """Wait until so many slots may be free, at most this long. Also ends early: look again."""
+        """Wait until about `enough` slots are free, at most this long. May end early."""
         self._enough = enough
         self._is_free.clear()
         try:
@@ -160,18 +153,17 @@ class Slots:
 
 # Between two lease calls, unless enough slots are free: a call costs as much as several leases.
 ASK_SECONDS = 0.01
-# So many free slots are enough, or a quarter of a smaller number of slots: more would start together, and so would
-# their answers come.
+# This many free slots, or a quarter of all, are enough: more requests would start together and be answered together.
 ENOUGH_SLOTS = 32
-# After a call that gave too few leases, caps may bind: so long the frontier is told which requests have landed.
+# After a call that returned too few leases, caps may bind: for this long the calls name the landed requests.
 CAPPED_SECONDS = 1.0
 
 
 class LeaseCalls:
     """The times and sizes of one worker's lease calls.
 
-    Where caps bind, a place that a landed request frees goes to the one who asks first, and that is the worker whose
-    request it was. A worker that holds more than its share therefore takes only a part of them again."""
+    Where caps bind, the first worker to ask gets the place that a landed request frees: usually the worker whose
+    request it was. So a worker that holds more than its share leases only a part of these places again."""
 
     def __init__(self, slots: Slots, *, signs: SignsOfLife, monotonic: Callable[[], float]) -> None:
         self._slots = slots
@@ -180,12 +172,12 @@ class LeaseCalls:
         self._enough = max(1, min(ENOUGH_SLOTS, slots.size // 4))
         self._ask_at = self._capped_until = -math.inf
         self._names_landed = False
-        # Whether tasks wait for the places that landed requests free, as far as is known.
+        # Whether tasks wait for the places that landed requests free, by the last answer.
         self.landings_pay = False
         self._places = 0.0
 
     async def is_time(self, free: int) -> bool:
-        """Whether so many free slots are to be filled now; if not, after a wait until that may have changed."""
+        """Whether to lease for `free` slots now. If not, returns after a wait."""
         pause = self._ask_at - self._monotonic()
         if free < self._enough and pause > 0:
             await self._slots.until_free(pause, enough=self._enough)
@@ -193,23 +185,23 @@ class LeaseCalls:
         return True
 
     def landed(self) -> list[Lease]:
-        """The landed requests that the next call names."""
+        """The landed requests to name in the next call."""
         self._names_landed = self._monotonic() < self._capped_until
         return list(self._slots.landed.values()) if self._names_landed else []
 
     def limit(self, free: int, landed: Sequence[Lease]) -> int:
-        """How many leases to ask for with so many free slots, in a call that names these landed requests."""
+        """How many leases to ask for, in a call that names these landed requests."""
         share = self._signs.share
         if share is None or not self._names_landed:
             return free
         portion = self._signs.portion
         self._places = min(self._places + len(landed) * portion, self._slots.size)
-        # One more, unless others have less: who never asked for more would not see that there is more.
+        # One more, unless others have less: otherwise it would never see that there is more work.
         limit = max(share - self._slots.taken, int(self._places)) + (portion == 1.0)
         return max(0, min(free, limit))
 
     def answered(self, batch: LeaseBatch, *, free: int, limit: int, landed: Sequence[Lease]) -> None:
-        """A call with so many free slots, for so many leases, which named these landed requests, has given this."""
+        """Learn from the answer to a call."""
         now = self._monotonic()
         self._ask_at = now + ASK_SECONDS
         if len(batch.leases) < free:
@@ -217,7 +209,7 @@ class LeaseCalls:
         self._places = max(0.0, self._places - len(batch.leases))
         self._slots.forget(lease.token for lease in landed)
         if not self._names_landed:
-            # Says nothing about landings: the next call does, and comes soon.
+            # Unknown until a call names landings: make the next one soon.
             self.landings_pay = True
         elif limit:
             freed = {lease.task.lane for lease in landed}
@@ -225,8 +217,7 @@ class LeaseCalls:
             self.landings_pay = has_more or any(lease.task.lane in freed for lease in batch.leases)
 
     async def until_more(self, has_settled: asyncio.Event, seconds: float) -> None:
-        """There was too little to lease: wait for what the next settles find and free, or, where a cap binds, for the
-        next requests that land."""
+        """There was too little to lease: wait for the next settle or, where a cap binds, the next landed request."""
         until = self._monotonic() + seconds
         while not has_settled.is_set() and (left := until - self._monotonic()) > 0:
             with contextlib.suppress(TimeoutError):

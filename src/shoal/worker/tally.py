@@ -1,4 +1,4 @@
-"""What a worker has done and what it cost, counted while it works: the figures of its signs of life."""
+"""What a worker has done and what it cost: the figures in its heartbeats."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
@@ -16,10 +17,11 @@ from shoal.model import FETCH_BUCKETS, Figures
 T = TypeVar("T")
 STORE_THREADS = ("shoal-store", "shoal-files")
 FAULT = "fault"
+WINDOW_SECONDS = 60.0
 
 
 class Calls:
-    """Calls of one kind: how many, and how long it took until they were answered or failed."""
+    """The number of calls of one kind, and their total time until an answer or an error."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -27,7 +29,7 @@ class Calls:
         self.seconds = 0.0
 
     async def timed(self, call: Awaitable[T]) -> T:
-        """The answer to the call."""
+        """Await a call and count it."""
         began = self._clock()
         try:
             return await call
@@ -36,8 +38,8 @@ class Calls:
             self.seconds += self._clock() - began
 
 
-class Spell:
-    """How long something has lasted in all."""
+class Stopwatch:
+    """The total time of something that begins and ends repeatedly."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -49,25 +51,25 @@ class Spell:
         return self._ended + (0.0 if self._since is None else self._clock() - self._since)
 
     def begin(self) -> None:
-        """It lasts from now on, if it does not already."""
+        """Start, unless it runs already."""
         if self._since is None:
             self._since = self._clock()
 
     def end(self) -> None:
-        """It lasts no longer, if it did."""
+        """Stop, if it runs."""
         self._ended, self._since = self.seconds, None
 
 
 class Tally:
-    """Counts for one worker on one crawl. `waiting_for_slots` lasts while the worker could start more requests if it
-    had more slots; `shares` estimates what its pages cost."""
+    """Counts for one worker on one crawl. `waiting_for_slots` runs while more slots would start more requests; `shares`
+    estimates the CPU time per page."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, shares: CpuShares | None = None) -> None:
         self.shares = shares or CpuShares()
         self.leases = Calls(clock)
         self.settles = Calls(clock)
         self.writes = Calls(clock)
-        self.waiting_for_slots = Spell(clock)
+        self.waiting_for_slots = Stopwatch(clock)
         self.store_cpu = 0.0
         self._cpu_before = time.process_time()
         self._times = [0] * (len(FETCH_BUCKETS) + 1)
@@ -85,18 +87,18 @@ class Tally:
             self._bytes += answer.wire_size
             self._body_seconds += answer.body_elapsed
             kind = answer.status // 100
-            # A status that no standard has is a site's fault.
+            # An invalid status counts as a fault.
             self._statuses[kind if 0 < kind < len(self._statuses) else 0] += 1
         else:
             self._statuses[0] += 1
 
     def rendered(self, answer: Response | Fault) -> None:
-        """A page was rendered, or was to be: what it has asked for itself."""
+        """Rendering a page has ended: count the requests that the page itself has sent."""
         self._page_requests += answer.page_requests
         self._page_refused += answer.page_refused
 
     async def written(self, work: Coroutine[Any, Any, T]) -> T:
-        """A write of the store, done: its time, and its CPU time in this thread and in those of the store."""
+        """Await a write of the store; count its time, and its CPU time in this thread and in the store's threads."""
         before = store_threads_seconds()
         try:
             return await self.writes.timed(_Metered(work, self))
@@ -131,7 +133,7 @@ class Tally:
 
 
 class CountedFetcher:
-    """Keeps the contract of `Fetcher`: sends through another one and counts what comes back."""
+    """Wraps a `Fetcher` and counts its answers."""
 
     def __init__(self, fetcher: Fetcher, tally: Tally) -> None:
         self._fetcher = fetcher
@@ -149,7 +151,7 @@ class CountedFetcher:
 
 
 class _Metered(Generic[T]):
-    """Awaits a coroutine of the store and adds up the CPU time of its steps in this thread."""
+    """Awaits a coroutine of the store and sums the CPU time of its steps in this thread."""
 
     def __init__(self, work: Coroutine[Any, Any, T], tally: Tally) -> None:
         self._work = work
@@ -174,7 +176,7 @@ class _Metered(Generic[T]):
 
 
 def store_threads_seconds() -> float:
-    """The CPU time so far of the threads in which stores of this process write; 0 where the system does not tell."""
+    """The CPU time so far of the threads in which stores of this process write; 0 if the system does not say."""
     if sys.platform != "linux":
         return 0.0
     return sum(_thread_seconds(thread.native_id or 0) for thread in threading.enumerate() if _is_of_store(thread))
@@ -190,3 +192,48 @@ def _thread_seconds(native_id: int) -> float:
         return time.clock_gettime((~native_id << 3) | 6)
     except OSError:
         return 0.0
+
+
+def cpu_seconds_needed() -> float:
+    """CPU time of this process plus, on Linux, the time that its main thread waited for a core: on a busy machine a
+    process that needs a whole core gets less."""
+    try:
+        with open("/proc/self/schedstat", encoding="ascii") as file:
+            return time.process_time() + int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return time.process_time()
+
+
+class RecentRate:
+    """The growth of a count per second, over the last minute at most."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, int]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._readings)
+
+    def read(self, now: float, count: int) -> float:
+        """Add a reading."""
+        self._readings.append((now, count))
+        while len(self._readings) > 2 and now - self._readings[0][0] > WINDOW_SECONDS:
+            self._readings.popleft()
+        then, before = self._readings[0]
+        return (count - before) / (now - then) if now > then else 0.0
+
+
+class CpuLoad:
+    """The CPU that this process needed between two readings; 1.0 is one core."""
+
+    def __init__(
+        self, *, needed: Callable[[], float] = cpu_seconds_needed, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._needed = needed
+        self._clock = clock
+        self._last = (clock(), needed())
+
+    def read(self) -> float:
+        """The load since the last reading."""
+        (then, before), (now, needed) = self._last, (self._clock(), self._needed())
+        self._last = (now, needed)
+        return (needed - before) / (now - then) if now > then else 0.0

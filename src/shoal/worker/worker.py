@@ -1,4 +1,4 @@
-"""A worker: leases, fetches, handles, stores, settles. Stateless: another worker can get its leases at any time."""
+"""The loop of a worker: lease, fetch, handle, store, settle. Another worker can get its leases at any time."""
 
 from __future__ import annotations
 
@@ -8,29 +8,35 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
+from shoal.archive.base import Archive
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.exits.refusals import unused
 from shoal.exits.troubles import Troubles
+from shoal.frontier.base import Frontier
 from shoal.frontier.clock import wait_for_slot
+from shoal.journey.intake import RecentKeys
+from shoal.journey.notes import FailingHandlers
 from shoal.journey.results import Finished
 from shoal.logs import PAGE, WORK, Events, Work
-from shoal.model import CrawlState, Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport
+from shoal.model import HTTP, CrawlState, Dead, Done, Lease, LeaseBatch, Pool, Released, Result, Retry, SettleReport
 from shoal.policy.limits import GOES_ON, pages_per_write
 from shoal.settings.table import Settings
+from shoal.spider.spider import Spider
+from shoal.store.base import Store
 from shoal.text.errors import line_of, several, traceback_of
-from shoal.worker.black_box import BlackBox
-from shoal.worker.heartbeat import Doing, Identity, SignsOfLife
+from shoal.worker.black_box import BlackBox, WorkerBox
+from shoal.worker.heartbeat import Doing, SignsOfLife
 from shoal.worker.outages import STORAGE_PATIENCE_SECONDS, Outages, until_reachable
 from shoal.worker.page_log import PageLog
-from shoal.worker.parts import WorkerParts
+from shoal.worker.process import ProcessContext
 from shoal.worker.renewals import Renewals
-from shoal.worker.retirement import Leaving
-from shoal.worker.shared_slots import Solitude
-from shoal.worker.slots import LeaseCalls, Slots, Turns
+from shoal.worker.retirement import Shutdown
+from shoal.worker.slots import LeaseCalls, RoundLimiter, Slots
+from shoal.worker.tally import Tally
 from shoal.worker.writer import Writer, rule_of
 
 T = TypeVar("T")
@@ -43,91 +49,149 @@ RESERVED_AT_ONCE = 8
 LAST_ANSWER_SECONDS = 2.0
 
 
-class Worker:
-    """Works on one crawl until it is finished or told to stop."""
+class PageJourney(Protocol):
+    """How a worker processes a leased page. `failing` says whether the crawl must pause, `stop` why a handler wants the
+    crawl stopped."""
 
-    def __init__(self, crawl: str, *, name: str, settings: Settings, parts: WorkerParts) -> None:
+    failing: FailingHandlers
+    stop: str
+
+    async def prepare(self, lease: Lease) -> None:
+        """Do slow preparations before the start slot of the lease."""
+
+    def take(self, lease: Lease, landed: Callable[[Lease], Awaitable[None] | None]) -> Awaitable[Finished]:
+        """Process the page. `landed` is called once its last byte has arrived."""
+
+
+class Worker:
+    """Works on one crawl until it is finished or told to stop.
+
+    - `say`: takes one line for people
+    - `process`: what the worker shares with the other workers of its process
+    - `box`: shared memory that the parent reads after a crash
+    - `kinds`: of the tasks that the worker does
+    - `offers`: the exits that only this machine has
+    - `settled`: gets the results that the frontier has confirmed, and its report
+    - `clock`: the time of day, for heartbeats; `monotonic`: the time of start slots
+    """
+
+    def __init__(
+        self,
+        crawl: str,
+        *,
+        name: str,
+        settings: Settings,
+        spider: Spider,
+        frontier: Frontier,
+        store: Store,
+        journey: PageJourney,
+        known: RecentKeys,
+        say: Callable[[str], None],
+        archive: Archive | None = None,
+        process: ProcessContext | None = None,
+        box: WorkerBox | None = None,
+        troubles: Troubles | None = None,
+        kinds: tuple[str, ...] = (HTTP,),
+        offers: tuple[Pool, ...] = (),
+        settled: Callable[[list[Result], SettleReport], None] | None = None,
+        tally: Tally | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        process = process or ProcessContext(box.box if box else BlackBox.private())
         self._crawl = crawl
         self._name = name
         self._settings = settings
-        self._spider = parts.spider
-        self._frontier = parts.frontier
-        self._journey = parts.journey
-        self._known = parts.known
-        self._tell_settled = parts.settled
-        self._kinds = parts.kinds
-        self._offers = parts.offers
-        self._say = parts.say
-        self._monotonic = parts.monotonic
-        self._troubles = parts.troubles or Troubles(parts.say)
-        self._tally = parts.tally
+        self._spider = spider
+        self._frontier = frontier
+        self._journey = journey
+        self._known = known
+        self._on_settled = settled
+        self._kinds = kinds
+        self._offers = offers
+        self._say = say
+        self._monotonic = monotonic
+        self._troubles = troubles or Troubles(say)
+        self._tally = tally or Tally()
         self._events = Events(crawl=crawl, worker=name)
         # None at the default level: no page pays for lines that nobody reads.
         self._log = PageLog.if_wanted(self._events)
         self._outages = Outages(self._events)
         self._writer = Writer(
-            store=parts.store,
-            frontier=parts.frontier,
+            store=store,
+            frontier=frontier,
             pages=pages_per_write(settings),
             seconds=settings.flush_seconds,
             settled=self._settled,
-            say=parts.say,
-            archive=parts.archive,
+            say=say,
+            archive=archive,
             rule=rule_of(settings),
             outages=self._outages,
-            tally=parts.tally,
+            tally=self._tally,
             stored=None if self._log is None else self._log.stored,
         )
         self._working: dict[int, asyncio.Task[None]] = {}
-        self._slots = Slots(settings.concurrency, in_hand=self._working, crawl=crawl, common=parts.slots)
-        self._retirement = parts.retirement
-        self._turns = Turns()
+        self._slots = Slots(settings.concurrency, in_hand=self._working, crawl=crawl, common=process.slots)
+        self._retirement = process.retirement
+        self._rounds = RoundLimiter()
         self._held: dict[int, Lease] = {}
-        self._box = parts.box or BlackBox.private().worker(name, patience=settings.handler_seconds)
+        self._box = box or process.box.worker(name, patience=settings.handler_seconds)
         self._renewals = Renewals(
             self._held,
-            frontier=parts.frontier,
+            frontier=frontier,
             seconds=settings.lease_seconds,
             box=self._box,
             asks=lambda: self._awaits_leases,
-            beside=parts.beside,
+            open_frontier=process.open_frontier,
         )
-        self._solitude = parts.solitude or Solitude()
+        self._isolation = process.isolation
         self._waiting: set[int] = set()
         self._lacks_work = False
         self._awaits_leases = False
         self._epoch = 0
         self._pages = 0
-        who = Identity(name, crawl, self._box.box.pid)
-        self._signs = SignsOfLife(who, parts=parts, reach=self._reach, look=self._doing)
-        self._calls = LeaseCalls(self._slots, signs=self._signs, monotonic=parts.monotonic)
+        self._signs = SignsOfLife(
+            name,
+            crawl=crawl,
+            pid=self._box.box.pid,
+            frontier=frontier,
+            reach=self._reach,
+            doing=self._doing,
+            tally=self._tally,
+            kinds=kinds,
+            offers=offers,
+            code=process.code,
+            clock=clock,
+            monotonic=monotonic,
+        )
+        self._calls = LeaseCalls(self._slots, signs=self._signs, monotonic=monotonic)
         self._has_settled = asyncio.Event()
         self._is_alone = asyncio.Event()
         self._begun_alone = contextlib.ExitStack()
         self._reserving = asyncio.Semaphore(RESERVED_AT_ONCE)
 
     async def run(self, stop: asyncio.Event) -> int:
-        """Work until nothing is left or `stop` is set; gives the number of pages done."""
+        """Work until nothing is left or `stop` is set. Returns the number of pages done."""
         WORK.set(Work(self._crawl, self._name))
         self._events.tell(logging.INFO, "worker started", slots=self._settings.concurrency)
         await self._spider.started()
         writing = asyncio.create_task(self._writer.run())
-        leaving = Leaving(stop, self._retirement)
-        leasing = asyncio.create_task(self._lease_until(leaving.is_due))
+        shutdown = Shutdown(stop, self._retirement)
+        leasing = asyncio.create_task(self._lease_until(shutdown.is_due))
         self._box.open()
-        self._solitude.join(self._held)
+        self._isolation.join(self._held)
         renewing = self._renewals.run(self._reach, self._lose)
         beside = [asyncio.create_task(part) for part in (renewing, self._signs.run(), self._tick())]
-        stopping = asyncio.create_task(self._stop_leasing_on(leaving, leasing))
+        stopping = asyncio.create_task(self._stop_leasing_on(shutdown, leasing))
         try:
-            # The first part to end, also by an error, ends the worker: its leases run out and another worker gets them.
+            # The first part to end, also by an error, ends the worker: its leases expire and another worker gets them.
             await asyncio.wait([leasing, writing, *beside], return_when=asyncio.FIRST_COMPLETED)
             for part in (writing, *beside):
                 if part.done():
                     part.result()
             if not leasing.cancelled():
                 await leasing
-            await self._finish_pages(leaving)
+            await self._finish_pages(shutdown)
             await self._wait_for_last_write(writing)
             for part in beside:
                 part.cancel()
@@ -139,14 +203,14 @@ class Worker:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
             self._box.close()
-            self._solitude.quit(self._held)
+            self._isolation.quit(self._held)
             self._slots.quit()
             await self._spider.finished()
             self._events.tell(logging.INFO, "worker left", pages=self._pages)
         return self._pages
 
     def ask_again(self) -> None:
-        """Ask the frontier for leases soon, also where it had none a moment ago: something was put."""
+        """Lease soon, even if the frontier had nothing a moment ago: tasks were put."""
         self._has_settled.set()
 
     async def _lease_until(self, stop: asyncio.Event) -> None:
@@ -156,13 +220,13 @@ class Worker:
             free = self._slots.room() if self._writer.has_room else 0
             if not await self._is_time_to_ask(free):
                 continue
-            if not self._solitude.is_free.is_set():
+            if not self._isolation.is_free.is_set():
                 self._writer.flush()
-                self._slots.content()
-                await _wait(self._solitude.is_free, LONGEST_WAIT_SECONDS)
+                self._slots.withdraw()
+                await _wait(self._isolation.is_free, LONGEST_WAIT_SECONDS)
                 continue
             self._has_settled.clear()
-            with self._solitude.asking(), self._slots.asking(free):
+            with self._isolation.asking(), self._slots.asking(free):
                 batch = await self._lease_when_reachable(free, stop)
                 if batch is None:
                     return
@@ -172,7 +236,7 @@ class Worker:
                 self._begin(batch)
             self._lacks_work = len(batch.leases) < free
             if self._lacks_work:
-                self._slots.content()
+                self._slots.withdraw()
             if batch.leases and batch.leases[0].alone:
                 await self._until_settled(batch.leases[0], stop)
             elif self._lacks_work:
@@ -181,7 +245,7 @@ class Worker:
                 await self._let_others_ask(stop)
 
     def _begin(self, batch: LeaseBatch) -> None:
-        """Begin to work on what was lent."""
+        """Start a task for each lease."""
         for lease in batch.leases:
             self._held[lease.token] = lease
             self._slots.take(lease)
@@ -190,21 +254,21 @@ class Worker:
             self._tally.waiting_for_slots.begin()
 
     async def _is_time_to_ask(self, free: int) -> bool:
-        """Whether so many free slots are to be filled now; if not, after a wait until that may have changed."""
+        """Whether to lease for `free` slots now. If not, returns after a wait."""
         if not self._writer.has_room:
-            # Not for slots any more, but for the store.
+            # The worker waits for the store now, not for slots.
             self._tally.waiting_for_slots.end()
-            self._slots.content()
+            self._slots.withdraw()
         if free <= 0 or not self._writer.has_room:
             await self._slots.until_free(LONGEST_WAIT_SECONDS)
             return False
         return await self._calls.is_time(free)
 
     async def _let_others_ask(self, stop: asyncio.Event) -> None:
-        """Work is scarce: while this worker holds more than its share, it does not ask for what its settles free.
-        No longer than slots are taken ahead: the others may not ask."""
+        """Work is scarce: while this worker holds more than its share, it does not lease what its settles free. At most
+        for `horizon_seconds`: perhaps no other worker leases."""
         if self._calls.landings_pay:
-            # They get places that its landed requests free.
+            # The other workers get the places that this worker's landed requests free.
             return
         until = self._monotonic() + self._settings.horizon_seconds
         while self._signs.share is not None and len(self._working) > self._signs.share and not stop.is_set():
@@ -214,11 +278,11 @@ class Worker:
             await self._slots.until_free(left)
 
     async def _until_settled(self, lease: Lease, stop: asyncio.Event) -> None:
-        """A page that was lent alone may take the process down: it begins when all others of the process are settled,
-        and nothing more is leased before it is settled itself."""
+        """Wait until a page leased alone is settled. It may kill the process: it starts when all other pages of the
+        process are settled, and nothing is leased before it is settled itself."""
         try:
             while lease.token in self._held and not stop.is_set():
-                if self._solitude.claims(lease):
+                if self._isolation.claims(lease):
                     self._is_alone.set()
                 self._writer.flush()
                 self._has_settled.clear()
@@ -226,7 +290,7 @@ class Worker:
         finally:
             self._begun_alone.close()
             self._is_alone.clear()
-            self._solitude.leave(lease)
+            self._isolation.leave(lease)
 
     async def _until_alone(self, lease: Lease) -> None:
         self._waiting.add(lease.token)
@@ -236,10 +300,9 @@ class Worker:
             self._waiting.discard(lease.token)
 
     async def _pause_crawl(self, reason: str) -> None:
-        """Pause the crawl because its handler fails, and release the pages in hand. When people have fixed the handler
-        and resumed the crawl, its pages are counted anew."""
+        """Pause the crawl because its handler fails, release the pages in hand, and count failures from zero again."""
         progress = await self._reach(partial(self._frontier.progress, self._crawl))
-        # A cancelled crawl stays cancelled: to pause it would take up its tasks again.
+        # Only a running crawl: pausing a cancelled one would restore its tasks.
         if progress.state is CrawlState.RUNNING:
             await self._reach(partial(self._frontier.set_state, self._crawl, CrawlState.PAUSED, reason=reason))
             self._say(f"paused: {reason}")
@@ -250,7 +313,7 @@ class Worker:
         self._journey.failing.begin_again()
 
     async def _stop_crawl(self, reason: str) -> None:
-        """Stop the crawl because its spider says so, and release the pages that were not asked for yet."""
+        """Stop the crawl because its spider says so, and release the pages whose requests were not sent yet."""
         progress = await self._reach(partial(self._frontier.progress, self._crawl))
         if progress.state in GOES_ON:
             await self._reach(partial(self._frontier.set_state, self._crawl, CrawlState.STOPPED, reason=reason))
@@ -259,7 +322,7 @@ class Worker:
         await self._release(self._waiting)
 
     async def _lease_when_reachable(self, free: int, stop: asyncio.Event) -> LeaseBatch | None:
-        """Lease, and wait as long as the frontier cannot be reached; None when told to stop meanwhile."""
+        """Lease, and wait while the frontier cannot be reached. None: told to stop meanwhile."""
         try:
             return await self._reach(partial(self._lease, free), stop=stop)
         except (ServerUnreachable, StorageError):
@@ -268,12 +331,12 @@ class Worker:
             return None
 
     async def _reach(self, step: Callable[[], Awaitable[T]], *, stop: asyncio.Event | None = None) -> T:
-        """A step that the frontier does, as soon as it can be reached."""
+        """Call the frontier, repeatedly while it cannot be reached."""
         return await until_reachable(step, say=self._say, stop=stop, outage=self._outages.frontier)
 
     async def _lease(self, free: int) -> LeaseBatch:
         if self._awaits_leases:
-            # The answer to the last call was lost: whatever it lent would wait until its leases run out.
+            # The answer to the last call was lost: its leases would be idle until they expire.
             await self._frontier.evict(self._name, known=list(self._held))
         self._awaits_leases, asked = True, time.monotonic()
         self._tally.waiting_for_slots.end()
@@ -292,7 +355,7 @@ class Worker:
         )
         batch = await self._tally.leases.timed(asking)
         if self._renewals.gave_back_since(asked):
-            # The event loop was blocked for longer than a lease may wait: what was lent meanwhile is not ours any more.
+            # The event loop was blocked for too long: the renewal thread has given these leases back.
             return msgspec.structs.replace(batch, leases=[])
         self._awaits_leases = False
         self._calls.answered(batch, free=free, limit=limit, landed=landed)
@@ -304,11 +367,11 @@ class Worker:
             finished = await self._finish(lease, start)
             self._slots.land(lease)
             if self._journey.stop:
-                # Before the page is settled: a stop that is lost with this worker comes again with the page.
+                # Before the page is settled: if this worker dies now, the page is done again and stops the crawl.
                 await self._stop_crawl(self._journey.stop)
             await self._writer.add(finished)
         except BaseException:
-            # The lease is lost or released, or shoal itself failed: either way it is not this worker's to renew.
+            # The lease is lost or released, or shoal itself failed: do not renew it.
             self._held.pop(lease.token, None)
             raise
         finally:
@@ -317,13 +380,13 @@ class Worker:
             self._flush_if_idle()
 
     async def _wait_for_start(self, lease: Lease, start: float) -> None:
-        """Wait for the start slot of the lane, or for a new one if it comes too late."""
+        """Wait for the start slot of the lane. If it was missed, reserve a new one."""
         interval = max(lease.interval, lease.exit_interval)
         take = partial(self._frontier.reserve, lease.crawl, lease.task.lane, exit=lease.exit)
 
         async def reserve(*, missed: float) -> float:
             slot = self._monotonic() - missed
-            # After a worker was frozen all its slots are missed: many calls at once would make each answer late.
+            # A worker that was frozen has missed all its slots: too many calls at once would make each answer late.
             async with self._reserving:
                 return await self._reach(lambda: take(missed=self._monotonic() - slot))
 
@@ -335,7 +398,7 @@ class Worker:
             self._waiting.discard(lease.token)
 
     def _flush_if_idle(self) -> None:
-        """Idle: flush now, unsettled pages may hold new links. Not where tasks wait for places that landings free."""
+        """Idle: flush now, unsettled pages may hold new links. Not if tasks wait for places that landings free."""
         is_idle = self._lacks_work and not self._calls.landings_pay
         if is_idle and self._slots.taken <= self._slots.size // 2:
             self._writer.flush()
@@ -353,22 +416,22 @@ class Worker:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise
-            # An error in shoal itself must end like any other: shown, retried, and no task lost. Also a panic in a
-            # library written in Rust, which is no Exception.
+            # An error in shoal itself ends like any other: shown, retried, no task lost. BaseException: a panic in a
+            # Rust library is no Exception.
             return _failed_by(error, lease)
 
     def _land(self, lease: Lease) -> Awaitable[None] | None:
         self._slots.land(lease)
-        return self._turns.next()
+        return self._rounds.next()
 
     def _settled(self, results: list[Result], report: SettleReport) -> None:
-        """The frontier has confirmed these results: only now may the keys they found count as known."""
+        """The frontier has confirmed these results: only now do the keys that they found count as known."""
         stale = {lease.token for lease in report.stale}
         self._check_epoch(report.epoch)
         if self._log is not None:
             self._log.settled(results, stale=stale)
-        if self._tell_settled is not None:
-            self._tell_settled(results, report)
+        if self._on_settled is not None:
+            self._on_settled(results, report)
         failing = self._journey.failing if self._journey.failing.is_watching else None
         for result in results:
             self._held.pop(result.lease.token, None)
@@ -403,47 +466,47 @@ class Worker:
             task.cancel()
 
     async def _tick(self) -> None:
-        """Let the one who watches this process see that the event loop turns."""
+        """Show the supervisor that the event loop runs."""
         while True:
             self._box.box.move()
             await asyncio.sleep(TICK_SECONDS)
 
     def _doing(self) -> Doing:
-        # What has landed is not on the way any more, but in hand: it counts as well, up to what people gave.
+        # Landed pages count as busy, too, up to the number of slots.
         busy, most = min(len(self._working), self._slots.size), self._slots.most_since()
-        # Those that other crawls of the process hold are not its own to use.
+        # Slots that other crawls of the process hold do not count.
         slots = max(busy, most, 1) if self._slots.is_full else self._slots.size
         return Doing(busy, most, self._pages, (*self._outages.lines(), *self._troubles.lines()), slots)
 
-    async def _stop_leasing_on(self, leaving: Leaving, leasing: asyncio.Task[None]) -> None:
-        await leaving.watch()
+    async def _stop_leasing_on(self, shutdown: Shutdown, leasing: asyncio.Task[None]) -> None:
+        await shutdown.watch()
         self._slots.wake()
         self._has_settled.set()
-        # A server that does not answer must not delay the end; leases that it may have lent run out.
+        # A server that does not answer must not delay the end: leases from a lost answer expire.
         await asyncio.wait([leasing], timeout=LAST_ANSWER_SECONDS)
         leasing.cancel()
 
-    async def _finish_pages(self, leaving: Leaving) -> None:
-        """Finish the pages in hand in the time that they have, release the other leases, write everything."""
+    async def _finish_pages(self, shutdown: Shutdown) -> None:
+        """Finish the pages in hand within their grace period, release the other leases, write everything."""
         await self._release(self._waiting)
-        await leaving.finish([*self._working.values()], grace_seconds=self._settings.grace_seconds)
+        await shutdown.finish([*self._working.values()], grace_seconds=self._settings.grace_seconds)
         await self._release(self._working)
         self._writer.close()
 
     async def _wait_for_last_write(self, writing: asyncio.Task[None]) -> None:
-        """Wait for the last write, but not for ever: its server may not come back."""
+        """Wait for the last write, with a limit: its server may never come back."""
         longest = max(self._settings.grace_seconds, STORAGE_PATIENCE_SECONDS) + 1
         await asyncio.wait([writing], timeout=longest)
         if not writing.done():
             raise ServerUnreachable(
-                f"{several(len(self._held), 'page')} could not be settled: done again when the leases have run out"
+                f"{several(len(self._held), 'page')} could not be settled: done again when the leases have expired"
             )
         await writing
 
     async def _release(self, tokens: Iterable[int]) -> None:
         # No await between these two steps: a page that finishes in between would be settled twice.
         unfinished = [self._held[token] for token in tokens if token in self._held]
-        # Only these have sent nothing. Of the others it is not known what their requests did to their exits.
+        # Pages that still wait have sent nothing; what the requests of the others did to their exits is unknown.
         unsent = {lease.token: unused(lease) for lease in unfinished if lease.token in self._waiting}
         for lease in unfinished:
             self._working[lease.token].cancel()
@@ -452,7 +515,7 @@ class Worker:
 
 
 def _failed_by(error: BaseException, lease: Lease) -> Finished:
-    """The end of a lease after an error in shoal itself. A server that was away is not the page's fault."""
+    """The result of a lease after an error in shoal itself. An unreachable server is not the page's fault."""
     if isinstance(error, ServerUnreachable):
         return Finished(Retry(lease=lease, reason=f"server away: {line_of(error)}", free=True))
     reason = f"internal: {line_of(error)}"

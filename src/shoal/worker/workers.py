@@ -1,4 +1,4 @@
-"""The workers of a crawl: those that work on it now, those that left, and those that are gone without a word."""
+"""The workers of a crawl: working, left, or gone without a farewell heartbeat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import WorkerBeat
 from shoal.worker.machine import is_running, this_machine
 
-# A worker gives a sign of life every second.
+# A worker sends a heartbeat every second.
 SILENT_SECONDS = 10.0
 
 
@@ -22,17 +22,17 @@ class Presence(enum.StrEnum):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A worker of a crawl: its last sign of life, and whether more are to be expected."""
+    """A worker of a crawl: its last heartbeat, and whether it still works."""
 
     beat: WorkerBeat
     presence: Presence
 
 
 async def crew_of(crawl: str, *, frontier: Frontier) -> list[Member]:
-    """The latest workers of a crawl, those at work first, then the newest."""
+    """The latest workers of a crawl: working ones first, then the newest."""
     before = {beat.worker for beat in await frontier.workers_of(crawl)}
     heard = {beat.worker for beat in await frontier.workers(within=SILENT_SECONDS) if beat.crawl == crawl}
-    # Asked for again: a worker that left in between is not gone, nor is one that joined in between.
+    # Read again: a worker that left or joined between the two calls is not gone.
     kept = await frontier.workers_of(crawl)
     silent = before - heard
     members = [Member(beat, presence_of(beat, is_heard=beat.worker not in silent)) for beat in kept]
@@ -40,17 +40,17 @@ async def crew_of(crawl: str, *, frontier: Frontier) -> list[Member]:
 
 
 async def at_work(crawl: str, *, frontier: Frontier) -> list[WorkerBeat]:
-    """The workers that work on a crawl right now."""
+    """The workers that work on a crawl now."""
     return [member.beat for member in await crew_of(crawl, frontier=frontier) if member.presence is Presence.WORKING]
 
 
 def is_at_work(beat: WorkerBeat) -> bool:
-    """Whether a worker that gave a sign of life a moment ago still works."""
+    """Whether a worker with a recent heartbeat still works."""
     return presence_of(beat, is_heard=True) is Presence.WORKING
 
 
 def crawls_beside(mine: Sequence[WorkerBeat], workers: Sequence[WorkerBeat]) -> list[str]:
-    """The other crawls that the processes of these workers have requests of on their way now."""
+    """The other crawls for which the processes of these workers have requests in flight now."""
     processes = {(worker.machine, worker.pid) for worker in mine}
     own = {worker.crawl for worker in mine}
     here = [beat for beat in workers if (beat.machine, beat.pid) in processes]
@@ -58,8 +58,7 @@ def crawls_beside(mine: Sequence[WorkerBeat], workers: Sequence[WorkerBeat]) -> 
 
 
 def presence_of(beat: WorkerBeat, *, is_heard: bool) -> Presence:
-    """`is_heard`: the worker gave a sign of life a moment ago. A process of this machine that ended is gone all the
-    same."""
+    """`is_heard`: the worker's heartbeat is recent. A worker of this machine whose process ended is gone anyway."""
     if beat.left:
         return Presence.LEFT
     has_ended = beat.machine == this_machine() and not is_running(beat.pid)

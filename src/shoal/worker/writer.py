@@ -1,4 +1,4 @@
-"""The bounded buffer between pages and stores. Batches are written to the archive, then the store, then settled."""
+"""The bounded buffer between pages and stores: a batch is written to the archive, then to the store, then settled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.frontier.base import Frontier
 from shoal.journey.results import Finished, unstorable_item
 from shoal.journey.stages import with_capture
 from shoal.model import Dead, Done, Handed, PutReport, Result, Retry, SettleReport, Task
-from shoal.policy.verdicts import ITEMS, START_FAILED, START_OK
+from shoal.policy.failures import ITEMS, START_FAILED, START_OK
 from shoal.settings.table import Settings
 from shoal.settings.values import parse_duration
 from shoal.store.base import ItemRule, Store
@@ -26,13 +26,13 @@ T = TypeVar("T")
 
 FOUND_PER_PUT = 500
 REFUSED_RETRY_SECONDS = 1.0
-# Results stay in memory until they are written: this many bytes are a full batch, however few pages they are from.
+# Results stay in memory until they are written: this many bytes are a full batch, also from few pages.
 BATCH_BYTES = 16 * 1024 * 1024
 LINK_BYTES = 1000
 
 
 def rule_of(settings: Settings) -> ItemRule:
-    """How an item that is written again changes the stored one, by the settings."""
+    """The settings `merge`, `freshness` and `keep_versions` as a rule of the store."""
     return ItemRule(
         merge=settings.merge, freshness=parse_duration(settings.freshness), keep_versions=settings.keep_versions
     )
@@ -82,7 +82,7 @@ class Writer:
         return len(self._buffer) < 2 * self._pages and self._bytes < 2 * BATCH_BYTES
 
     async def add(self, finished: Finished) -> None:
-        """Take a finished page; waits while the buffer is full, so that a slow store slows the worker down."""
+        """Add a finished page; waits while the buffer is full, so that a slow store slows the worker down."""
         while not self.has_room and not self._has_ended:
             self._room.clear()
             await self._room.wait()
@@ -108,7 +108,7 @@ class Writer:
                     return
                 await self._write(batch)
         finally:
-            # The buffer is not emptied any more: a page that waits for room would wait for ever.
+            # Nothing empties the buffer any more: pages must not wait for room.
             self._has_ended = True
             self._room.set()
 
@@ -152,7 +152,7 @@ class Writer:
         await self._settle([finished.result for finished in batch])
 
     async def _archived(self, batch: list[Finished]) -> list[Finished]:
-        """The batch after its raw pages were archived: each log line names the object with its page's capture."""
+        """Archive the raw pages; returns the batch with the name of its archive object in each fetch row."""
         archive, pages = self._archive, [finished.page for finished in batch if finished.page is not None]
         if archive is None or not pages:
             return batch
@@ -194,7 +194,7 @@ class Writer:
 
 
 def _size(finished: Finished) -> int:
-    """About how many bytes a finished page keeps in memory: pages decide how long their texts are."""
+    """About how many bytes a finished page keeps in memory."""
     body = len(finished.page.body) if finished.page is not None else 0
     links = len(finished.result.found) if isinstance(finished.result, Done) else 0
     return body + LINK_BYTES * links + sum(len(item.data) for item in finished.items)
@@ -208,7 +208,7 @@ def _with_archive_name(finished: Finished, name: str) -> Finished:
 
 
 def _reasons(batch: list[Finished], unstorable: dict[int, str]) -> dict[int, str]:
-    """Why pages are given up, by their index in the batch: the first item of each that no store takes."""
+    """Why pages are given up, by their index in the batch: the first item that the store refuses."""
     reasons = {index: finished.unstorable for index, finished in enumerate(batch) if finished.unstorable}
     if unstorable:
         owners = [(index, row) for index, finished in enumerate(batch) for row in finished.items]

@@ -205,14 +205,14 @@ def test_logins_come_from_files_and_the_environment_too(tmp_path: Path) -> None:
         ("[proxies.a]\nurl = 'http://h:1'\ncost_per_gb = inf", "cost_per_gb: inf is no amount"),
         ("[proxies.a]\nurl = 'http://h:1'\nquarantine = '2h'", "longer than max_quarantine"),
         ("[proxies.a]\nurl = 'http://h:1'\nrotate = '10m'", "write sticky = true"),
-        ("[proxies]\nrate = '1/s'\n[proxies.a]\nurl = 'http://h:1'", "rate stands under [proxies] beside pools"),
-        ("[proxies.a]\nurls = ['http://u:s3cret@h:1/path']", "nothing behind them"),
+        ("[proxies]\nrate = '1/s'\n[proxies.a]\nurl = 'http://h:1'", "rate is directly under [proxies], beside pools"),
+        ("[proxies.a]\nurls = ['http://u:s3cret@h:1/path']", "nothing after them"),
         ("[proxies.a]\nurl = 'https://{url}/?k=s3cret'", "{url} behind its host"),
         ("[proxies.a]\nfile = 'missing.txt'", "cannot read missing.txt: No such file"),
         ("[proxies.a]\nenv = 'MISSING'", "the environment has no MISSING"),
-        ("[proxies.direct]\nurl = 'http://h:1'", "'direct' cannot be a pool's name"),
-        ("[proxies.'a b']\nurl = 'http://h:1'", "'a b' cannot be a pool's name"),
-        ("[proxies.a]\nurl = 'http://h:1'\n[accounts.a]\nlogins = [{name = 'x'}]", "or is one already"),
+        ("[proxies.direct]\nurl = 'http://h:1'", "'direct' is not a valid pool name"),
+        ("[proxies.'a b']\nurl = 'http://h:1'", "'a b' is not a valid pool name"),
+        ("[proxies.a]\nurl = 'http://h:1'\n[accounts.a]\nlogins = [{name = 'x'}]", "or is used twice"),
         ("[proxies]\nurl = 5", "url: expected `str`"),
         ("proxies = 5", "proxies is not a table"),
         ("[accounts.a]\nlogins = [{password = 's3cret'}]", "login 1 of its 1 has no name"),
@@ -262,7 +262,7 @@ def test_says_what_is_wrong_with_a_proxies_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["http://u:s3cret@h:1", "10.0.0.1:80:u:s3cret", "u:s3cret@h:1"])
 def test_a_proxy_in_place_of_a_file_is_not_repeated(tmp_path: Path, given: str) -> None:
-    with pytest.raises(SettingError, match="--proxies wants a file") as caught:
+    with pytest.raises(SettingError, match="--proxies needs a file") as caught:
         load_pools(tmp_path / "shoal.toml", proxies=given)
     assert SECRET not in str(caught.value)
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from shoal.exits.offered import MachineOffer, is_offered, machine_of, offers_of, told
+from shoal.exits.offered import MachineOffer, is_offered, machine_of, offer_counts, offers_of
 from shoal.model import ExitStatus, Pool, WorkerBeat
 
 OWN = Pool(name="res", exits=("res/10.0.0.1:80", "res/u@10.0.0.2:80"))
@@ -29,7 +29,7 @@ def test_an_offered_exit_is_its_machines_and_any_other_everybodys() -> None:
 
 def test_what_workers_tell_is_summed_by_machine() -> None:
     offers = [Pool(name="region:eu", exits=("region:eu/a@fra-1", "region:eu/b@fra-1")), Pool(name="res", exits=())]
-    assert told(offers) == {"region:eu@fra-1": 2}
+    assert offer_counts(offers) == {"region:eu@fra-1": 2}
     assert offers_of([beat("w1", eu=2), beat("w2", eu=2, us=1), beat("w3")]) == [
         MachineOffer("fra-1", "region:eu", 2, 2),
         MachineOffer("fra-1", "region:us", 1, 1),

@@ -129,7 +129,7 @@ def test_an_address_of_another_machine_is_refused_with_those_of_this_one(tmp_pat
 
 def test_an_exit_in_place_of_the_file_is_not_shown(tmp_path: Path) -> None:
     with pytest.raises(
-        SettingError, match=r"^SHOAL_EXITS wants a file: write machine = … and \[exits.NAME\]"
+        SettingError, match=r"^SHOAL_EXITS needs a file: write machine = … and \[exits.NAME\]"
     ) as caught:
         load_own_exits(Path("http://anna:s3cret@10.0.0.1:3128"), {})
     assert SECRET not in str(caught.value)

@@ -11,7 +11,7 @@ from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.notes import FOLLOWED_SAID, MOST_KEYS, MOST_PAIRS
 from shoal.journey.sitemaps import PAGES
-from shoal.policy.verdicts import LONGEST_NAME
+from shoal.policy.failures import LONGEST_NAME
 from shoal.settings.table import Settings
 from shoal.testing.fakes import make_page
 from shoal.urls.canonical import UrlRules

@@ -13,7 +13,7 @@ from functools import partial
 from shoal.frontier.rules.lanes import Pace, starts_within, take_slot, update_pace
 from shoal.frontier.rules.tasks import next_token
 from shoal.model import LaneUpdate, Lease, Task
-from shoal.policy.pace import Moods
+from shoal.policy.pace import Pacer
 from shoal.policy.politeness import lent_interval
 from shoal.policy.retries import Verdict
 from shoal.settings.table import Settings
@@ -126,7 +126,7 @@ class Fleet:
         self._order = itertools.count()
         self._now = BEGIN
         for number in range(self.workers):
-            self._at(BEGIN + number * ASKS_EVERY / self.workers, partial(self._ask, self._moods()))
+            self._at(BEGIN + number * ASKS_EVERY / self.workers, partial(self._ask, self._pacer()))
         while self._events and self._events[0][0] < BEGIN + seconds:
             self._now, _, step = heapq.heappop(self._events)
             step()
@@ -135,23 +135,23 @@ class Fleet:
     def _at(self, time: float, step: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time, next(self._order), step))
 
-    def _ask(self, moods: Moods) -> None:
+    def _ask(self, pacer: Pacer) -> None:
         for lease in self._lend(self._now):
-            self._at(self._now + lease.wait, partial(self._start, moods, lease))
-        self._at(self._now + ASKS_EVERY, partial(self._ask, moods))
+            self._at(self._now + lease.wait, partial(self._start, pacer, lease))
+        self._at(self._now + ASKS_EVERY, partial(self._ask, pacer))
 
-    def _start(self, moods: Moods, lease: Lease) -> None:
+    def _start(self, pacer: Pacer, lease: Lease) -> None:
         self.starts.append(self._now - BEGIN)
         verdict, rest = self.host(self._now)
         if not verdict.slows:
             self.good.append(self._now - BEGIN)
         seconds = self.latency(self._now)
-        self._at(self._now + seconds, partial(self._answered, moods, lease, verdict, rest, seconds))
+        self._at(self._now + seconds, partial(self._answered, pacer, lease, verdict, rest, seconds))
 
-    def _answered(self, moods: Moods, lease: Lease, verdict: Verdict, rest: float | None, seconds: float) -> None:
-        change = moods.after(lease, verdict, seconds, crawl_delay=self.crawl_delay)
+    def _answered(self, pacer: Pacer, lease: Lease, verdict: Verdict, rest: float | None, seconds: float) -> None:
+        change = pacer.after(lease, verdict, seconds, crawl_delay=self.crawl_delay)
         if verdict.slows:
-            change = moods.resting(lease, change, None if rest is None else LaneUpdate(rest_seconds=rest))
+            change = pacer.resting(lease, change, None if rest is None else LaneUpdate(rest_seconds=rest))
         self._at(self._now + FLUSH_SECONDS, partial(self._settle, change))
 
     def _settle(self, update: LaneUpdate | None) -> None:
@@ -161,8 +161,8 @@ class Fleet:
             self.intervals.append((self._now - BEGIN, self._pace.interval))
             self.learnt = update.learnt or self.learnt
 
-    def _moods(self) -> Moods:
-        return Moods(adaptive=self.adaptive) if self.settings is None else Moods.of(self.settings)
+    def _pacer(self) -> Pacer:
+        return Pacer(adaptive=self.adaptive) if self.settings is None else Pacer.of(self.settings)
 
     def _lend(self, now: float) -> list[Lease]:
         pace = self._pace

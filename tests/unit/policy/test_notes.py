@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.policy.verdicts import RAISED, SITEMAP_NOTE, NoteNames
+from shoal.policy.failures import RAISED, SITEMAP_NOTE, NoteNames
 
 
 def test_names_of_notes_are_short_and_bounded_in_number() -> None:

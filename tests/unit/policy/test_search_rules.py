@@ -10,7 +10,7 @@ from pace_simulation import BEGIN, GOOD, TOO_MANY, UNAVAILABLE, Fleet, Knee, per
 
 from shoal.frontier.rules.tasks import next_token
 from shoal.model import LaneUpdate, Lease, Task
-from shoal.policy.pace import Moods, latency_of
+from shoal.policy.pace import Pacer, latency_of
 from shoal.policy.politeness import allowed_interval, lent_interval
 from shoal.policy.retries import Verdict
 from shoal.settings.table import Settings
@@ -180,14 +180,14 @@ BASE = lent_interval(1 / RATE)
 
 @pytest.mark.parametrize(("lane", "base"), [("a.test", 2 * BASE), ("a.test", BASE / 2), ("a.test via ring", BASE)])
 def test_a_pace_that_somebody_has_set_is_not_searched(lane: str, base: float) -> None:
-    moods = Moods.of(settings())
+    pacer = Pacer.of(settings())
     leases = [lease(lane=lane, interval=base, base=base, number=number) for number in range(100)]
-    assert not any(moods.after(one, GOOD, 0.05) for one in leases)
+    assert not any(pacer.after(one, GOOD, 0.05) for one in leases)
 
 
 def test_a_search_takes_a_step_once_it_has_seen_enough_at_its_pace() -> None:
-    moods = Moods.of(settings())
-    updates = [moods.after(lease(interval=BASE, base=BASE, number=number), GOOD, 0.05) for number in range(24)]
+    pacer = Pacer.of(settings())
+    updates = [pacer.after(lease(interval=BASE, base=BASE, number=number), GOOD, 0.05) for number in range(24)]
     assert not any(updates[:-1])
     step = updates[-1]
     assert step is not None
@@ -196,8 +196,8 @@ def test_a_search_takes_a_step_once_it_has_seen_enough_at_its_pace() -> None:
 
 
 def test_a_refusal_slows_a_searched_lane_once_and_says_what_was_learnt() -> None:
-    moods = Moods.of(settings())
-    update = moods.after(lease(interval=BASE / 4, base=BASE), TOO_MANY, 0.05)
+    pacer = Pacer.of(settings())
+    update = pacer.after(lease(interval=BASE / 4, base=BASE), TOO_MANY, 0.05)
     assert update is not None
     assert update.interval is not None
     assert BASE / 4 < update.interval < BASE / 3
@@ -208,15 +208,15 @@ def test_a_refusal_slows_a_searched_lane_once_and_says_what_was_learnt() -> None
 
 @pytest.mark.parametrize("pace", ["fixed", "adaptive"])
 def test_a_crawl_that_searches_no_longer_goes_at_its_rate(pace: str) -> None:
-    moods = Moods.of(Settings(rate=f"{RATE}/s", pace="fixed" if pace == "fixed" else "adaptive"))
+    pacer = Pacer.of(Settings(rate=f"{RATE}/s", pace="fixed" if pace == "fixed" else "adaptive"))
     fast = lease(interval=BASE / 4, base=BASE)
-    assert moods.after(fast, GOOD, 0.05) == LaneUpdate(interval=BASE, if_interval=BASE / 4)
-    assert moods.after(lease(interval=BASE, base=BASE), GOOD, 0.05) is None
+    assert pacer.after(fast, GOOD, 0.05) == LaneUpdate(interval=BASE, if_interval=BASE / 4)
+    assert pacer.after(lease(interval=BASE, base=BASE), GOOD, 0.05) is None
 
 
 def test_a_lane_that_is_faster_than_a_lowered_max_rate_goes_at_that_one() -> None:
-    moods = Moods.of(settings(max_rate=8.0))
-    update = moods.after(lease(interval=BASE / 4, base=BASE), GOOD, 0.05)
+    pacer = Pacer.of(settings(max_rate=8.0))
+    update = pacer.after(lease(interval=BASE / 4, base=BASE), GOOD, 0.05)
     assert update is not None
     assert update.interval == lent_interval(1 / 8.0)
 

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.errors import SettingError
 from shoal.model import CrawlState, Progress
-from shoal.policy.verdicts import (
+from shoal.policy.failures import (
     Failure,
     code_line_in,
     failures_of,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shoal.model import CrawlState, Progress
-from shoal.policy.verdicts import why_not_whole
+from shoal.policy.failures import why_not_whole
 
 WHOLE = Progress(
     state=CrawlState.FINISHED,

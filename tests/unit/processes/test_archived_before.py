@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from shoal.crawl.beginning import MOST_BEFORE, archived_before
 from shoal.crawl.code import source_of
 from shoal.crawl.opening import Places
 from shoal.crawl.places import ResultPlaces, remember
-from shoal.crawl.record import Origin, describe_crawl, record_of
+from shoal.crawl.record import describe_crawl, record_of
 from shoal.model import Crawl, CrawlState
 from shoal.settings.table import Settings
 
@@ -48,12 +49,15 @@ class Former:
     ) -> Crawl:
         places = self.places(archive=archive)
         kept = None if places.archive is None else remember(places.archive)
-        origin = Origin(
+        crawl = describe_crawl(
+            f"shop-{number}",
+            Shop(),
+            settings=Settings(**settings),
+            pools={},
             reference=self.reference,
             source=source_of(self.reference, frontier=places.frontier),
             results=ResultPlaces(store=remember(places.store), archive=kept),
         )
-        crawl = describe_crawl(f"shop-{number}", Shop(), settings=Settings(**settings), origin=origin, pools={})
         return msgspec.structs.replace(crawl, state=state)
 
     def before(self, *crawls: Crawl, places: Places | None = None, **settings: Any) -> tuple[str, ...]:
@@ -98,9 +102,6 @@ def test_none_for_a_crawl_that_archives_nothing_logs_elsewhere_or_is_told_not_to
 
 
 def test_a_crawl_that_is_resumed_keeps_them(former: Former) -> None:
-    origin = Origin(reference=former.reference, before=("shop-1",))
-    begun = describe_crawl("shop-2", Shop(), settings=Settings(), origin=origin, pools={})
-    resumed = describe_crawl(
-        "shop-2", Shop(), settings=Settings(), origin=Origin(reference=former.reference), pools={}, former=begun
-    )
+    described = partial(describe_crawl, "shop-2", Shop(), settings=Settings(), reference=former.reference, pools={})
+    resumed = described(former=described(before=("shop-1",)))
     assert record_of(resumed).before == ("shop-1",)

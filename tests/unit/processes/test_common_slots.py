@@ -6,8 +6,8 @@ import asyncio
 
 from shoal.model import Lease
 from shoal.testing.fakes import task_for
+from shoal.worker.process import WANTS_SECONDS, SharedSlots
 from shoal.worker.retirement import Limits, Retirement
-from shoal.worker.shared_slots import WANTS_SECONDS, CommonSlots
 from shoal.worker.slots import Slots
 
 
@@ -16,7 +16,7 @@ class Process:
 
     def __init__(self, size: int, *crawls: str, retirement: Retirement | None = None) -> None:
         self.now = 100.0
-        self.common = CommonSlots(retirement=retirement, monotonic=lambda: self.now)
+        self.common = SharedSlots(retirement=retirement, monotonic=lambda: self.now)
         self.in_hand: dict[str, dict[int, Lease]] = {crawl: {} for crawl in crawls}
         self.slots = {
             crawl: Slots(size, in_hand=self.in_hand[crawl], crawl=crawl, common=self.common) for crawl in crawls
@@ -63,7 +63,7 @@ async def test_the_slots_that_one_asks_leases_for_are_not_given_to_another() -> 
     process = Process(32, "a", "b")
     with process.slots["a"].asking(30):
         assert process.slots["b"].room() == 2
-    process.slots["b"].content()
+    process.slots["b"].withdraw()
     assert process.slots["b"].room() == 32
 
 

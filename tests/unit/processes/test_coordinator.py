@@ -33,12 +33,12 @@ async def test_a_spent_budget_is_said_once() -> None:
     await frontier.put("c", [task_for(url, lane="a.test via ring", pool="ring") for url in urls])
     coordinator = Coordinator(crawl, frontier=frontier, show=show, say=said.append)
     (lease,) = (await frontier.lease(["c"], 1, worker="w", seconds=60.0, horizon=1.0)).leases
-    await coordinator.look()
+    await coordinator.snapshot()
     assert said == []
     await frontier.settle([Done(lease=lease, exit=ExitUse())])
     await frontier.lease(["c"], 1, worker="w", seconds=60.0, horizon=1.0)
-    await coordinator.look()
-    await coordinator.look()
+    await coordinator.snapshot()
+    await coordinator.snapshot()
     assert said == ["the budget of 0.5 is spent: the crawl is paused; run it again with --set budget=MORE"]
 
 
@@ -57,10 +57,10 @@ async def test_a_worker_whose_process_has_ended_is_not_at_work() -> None:
     await frontier.put("c", [task_for("https://a.test/")])
     coordinator = Coordinator(crawl, frontier=frontier, show=show, say=print)
     await frontier.beat(beat("w", pid=pid_of_the_past(), machine=this_machine()))
-    snapshot = await coordinator.look()
+    snapshot = await coordinator.snapshot()
     assert (snapshot.bound, list(snapshot.workers)) == ("workers: none is at work", [])
     await frontier.beat(beat("v", pid=os.getpid(), machine=this_machine()))
-    assert [worker.worker for worker in (await coordinator.look()).workers] == ["v"]
+    assert [worker.worker for worker in (await coordinator.snapshot()).workers] == ["v"]
 
 
 async def test_the_troubles_of_workers_are_said_once_while_they_last() -> None:
@@ -70,14 +70,14 @@ async def test_the_troubles_of_workers_are_said_once_while_they_last() -> None:
     refused, waits = "login refused: shop/anna: the spider's login returned False", "the store: waiting for 3 s: gone"
     for name in ("w1", "w2"):
         await frontier.beat(beat(name, troubles=(refused, waits)))
-    await coordinator.look()
-    await coordinator.look()
+    await coordinator.snapshot()
+    await coordinator.snapshot()
     assert said == [refused]
     for name in ("w1", "w2"):
         await frontier.beat(beat(name))
-    await coordinator.look()
+    await coordinator.snapshot()
     await frontier.beat(beat("w1", troubles=(refused,)))
-    await coordinator.look()
+    await coordinator.snapshot()
     assert said == [refused, refused]
 
 
@@ -99,4 +99,4 @@ async def test_a_pace_that_nobody_asked_for_is_compared_with_robots_txt(rules: b
     await frontier.lease(["c"], 1, worker="w", seconds=60.0, horizon=0.0)
     await frontier.beat(beat("w"))
     coordinator = Coordinator(crawl, frontier=frontier, show=show, say=print)
-    assert (await coordinator.look()).bound == f"politeness: a.test at 12/m, {origin}"
+    assert (await coordinator.snapshot()).bound == f"politeness: a.test at 12/m, {origin}"

@@ -22,10 +22,10 @@ from shoal.testing.waiting import wait_until
 from shoal.worker.black_box import BlackBox, Reading, RunningPage
 from shoal.worker.deaths import (
     MOST_DEATHS,
-    Comebacks,
     Death,
+    HangDetector,
     Pulse,
-    Vigil,
+    RestartBackoff,
     Watched,
     death_of,
     evict,
@@ -33,7 +33,7 @@ from shoal.worker.deaths import (
     reclaim_former,
     sign_off,
 )
-from shoal.worker.fleet import Fleet, Start
+from shoal.worker.fleet import Fleet
 from shoal.worker.machine import is_stopped, this_machine
 from shoal.worker.workers import Presence, crew_of
 
@@ -47,21 +47,21 @@ def reading(*, moves: int = 1, patience: float | None = 30.0, running: tuple[Run
 
 
 def test_a_worker_that_settled_pages_is_replaced_soon_however_often_it_dies() -> None:
-    comebacks = Comebacks()
-    assert [comebacks.after(Death("SIGKILL", ("w",), settled=1), lived=1.0) for _ in range(20)] == [0.5] * 20
+    backoff = RestartBackoff()
+    assert [backoff.after(Death("SIGKILL", ("w",), settled=1), lived=1.0) for _ in range(20)] == [0.5] * 20
 
 
 def test_the_pause_grows_only_while_workers_die_at_once() -> None:
-    comebacks, barren = Comebacks(), Death("SIGKILL", ("w",))
-    assert [comebacks.after(barren, lived=1.0) for _ in range(3)] == [0.5, 1.0, 2.0]
-    assert comebacks.after(barren, lived=100.0) == 0.5
-    assert comebacks.after(barren, lived=1.0) == 0.5
-    assert None in [comebacks.after(barren, lived=1.0) for _ in range(20)]
+    backoff, barren = RestartBackoff(), Death("SIGKILL", ("w",))
+    assert [backoff.after(barren, lived=1.0) for _ in range(3)] == [0.5, 1.0, 2.0]
+    assert backoff.after(barren, lived=100.0) == 0.5
+    assert backoff.after(barren, lived=1.0) == 0.5
+    assert None in [backoff.after(barren, lived=1.0) for _ in range(20)]
 
 
 def test_a_page_that_kills_each_worker_is_tried_without_a_growing_pause_and_not_for_ever() -> None:
-    comebacks, on_page = Comebacks(), Death("SIGSEGV", ("w",), (PAGE,))
-    pauses = [comebacks.after(on_page, lived=1.0) for _ in range(MOST_DEATHS)]
+    backoff, on_page = RestartBackoff(), Death("SIGSEGV", ("w",), (PAGE,))
+    pauses = [backoff.after(on_page, lived=1.0) for _ in range(MOST_DEATHS)]
     assert pauses == [0.5] * (MOST_DEATHS - 1) + [None]
 
 
@@ -86,27 +86,27 @@ def test_a_code_without_word_of_an_orderly_end_is_a_death(
 def test_silence_counts_only_while_nobody_is_stopped() -> None:
     pulse = Pulse()
     for _ in range(4):
-        pulse.look(reading(), elapsed=1.0)
+        pulse.add(reading(), elapsed=1.0)
     assert pulse.silent == 3.0
-    pulse.look(reading(), elapsed=1.0, is_stopped=True)
-    pulse.look(reading(), elapsed=3600.0)  # the one who looks was stopped
+    pulse.add(reading(), elapsed=1.0, is_stopped=True)
+    pulse.add(reading(), elapsed=3600.0)  # the one who looks was stopped
     assert pulse.silent < 10.0
-    pulse.look(reading(moves=2), elapsed=1.0)
+    pulse.add(reading(moves=2), elapsed=1.0)
     assert pulse.silent == 0.0
 
 
 def test_a_silent_process_is_named_with_its_page_and_then_counts_as_hung() -> None:
     said: list[str] = []
-    vigil = Vigil("worker 2", say=said.append)
-    causes = [vigil.look(reading(), elapsed=1.0, is_stopped=lambda: False) for _ in range(60)]
+    detector = HangDetector("worker 2", say=said.append)
+    causes = [detector.check(reading(), elapsed=1.0, is_stopped=lambda: False) for _ in range(60)]
     assert said == ["worker 2 is silent for 10 s: its handler parse sits on https://a.test/bad"]
     assert next(filter(None, causes)) == "silent for 45 s"
 
 
 def test_a_handler_without_deadline_is_never_hung_but_named() -> None:
     said: list[str] = []
-    vigil = Vigil("worker 2", say=said.append)
-    assert not any(vigil.look(reading(patience=0.0), elapsed=1.0, is_stopped=lambda: False) for _ in range(900))
+    detector = HangDetector("worker 2", say=said.append)
+    assert not any(detector.check(reading(patience=0.0), elapsed=1.0, is_stopped=lambda: False) for _ in range(900))
     assert len(said) == 1
 
 
@@ -155,8 +155,8 @@ async def test_a_worker_of_a_fleet_that_is_replaced_counts_as_lost() -> None:
         await evict(name, death, frontier=frontier, say=print)
         await sign_off({name: death.pid}, frontier=frontier)
 
-    start = Start(command=command, environment=dict(os.environ))
-    await Fleet(["w"], start=start, reclaim=reclaim, say=print, grace_seconds=1.0).run(asyncio.Event())
+    fleet = Fleet(["w"], command=command, environment=dict(os.environ), reclaim=reclaim, say=print, grace_seconds=1.0)
+    await fleet.run(asyncio.Event())
     assert named == ["w", "w.2"]
     beat = WorkerBeat(worker="w.2", crawl="c", host="h", pid=os.getpid(), version="0", slots=8, busy=1)
     await frontier.beat(msgspec.structs.replace(beat, machine=this_machine()))

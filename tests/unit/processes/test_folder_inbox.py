@@ -87,8 +87,8 @@ async def test_a_file_that_is_no_text_is_told_of_and_left_alone(folder: Path, ca
     assert await inbox.waiting([BOOKS]) == []
     assert {"a.gz", "utf-16.txt"} <= set(os.listdir(folder))
     assert [record.message.partition(": ")[2] for record in caplog.records] == [
-        "nothing is taken from it: it is compressed by gzip, and no text in UTF-8: `zcat` makes one of it",
-        "nothing is taken from it: it is UTF-16, and no text in UTF-8: `iconv -f UTF-16 -t UTF-8` makes one of it",
+        "nothing is taken from it: it is compressed by gzip, not UTF-8 text: `zcat` converts it",
+        "nothing is taken from it: it is UTF-16, not UTF-8 text: `iconv -f UTF-16 -t UTF-8` converts it",
     ]
 
 

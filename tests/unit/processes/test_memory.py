@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 from pathlib import Path
-from shoal.worker.retirement import keep_freed_memory, take_small_pages
+from shoal.worker.machine import keep_freed_memory, take_small_pages
 
 keep_freed_memory()
 take_small_pages()
@@ -29,7 +29,7 @@ def test_a_process_takes_its_memory_in_small_pages() -> None:
 
 OBJECTS = """
 import gc, weakref
-from shoal.worker.retirement import spare_existing_objects
+from shoal.worker.machine import spare_existing_objects
 
 class Ring:
     def __init__(self):

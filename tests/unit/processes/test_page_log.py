@@ -13,7 +13,7 @@ from shoal import Page
 from shoal.journey.results import Finished
 from shoal.logs import EVENTS, FIELDS, SAID, Events, fields_of
 from shoal.model import CrawlState, Done, Lease
-from shoal.run.coordinator import StatesSeen
+from shoal.run.coordinator import StateChanges
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import ScriptedFetcher, respond, task_for
 from shoal.worker.outages import Outage
@@ -122,7 +122,7 @@ def test_an_outage_is_told_when_it_begins_and_when_it_is_over(heard: Heard) -> N
 
 
 def test_a_pause_is_told_once_and_so_is_its_end(heard: Heard) -> None:
-    states = StatesSeen()
+    states = StateChanges()
     for state in (CrawlState.RUNNING, CrawlState.PAUSED, CrawlState.PAUSED, CrawlState.RUNNING):
         states.see("c", state, reason="by hand" if state is CrawlState.PAUSED else "")
     assert names(heard) == ["crawl paused", "crawl resumed"]

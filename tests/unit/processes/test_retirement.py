@@ -8,7 +8,7 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.settings.table import Settings
-from shoal.worker.retirement import Idleness, Leaving, Limits, Retirement
+from shoal.worker.retirement import Idleness, Limits, Retirement, Shutdown
 
 MB = 1_000_000
 
@@ -39,17 +39,17 @@ def test_a_process_retires_after_its_last_page() -> None:
 def test_a_process_retires_when_its_time_is_over() -> None:
     process = Process(seconds=60.0)
     process.now += 59.0
-    process.retirement.look()
+    process.retirement.check()
     assert not process.retirement.due.is_set()
     process.now += 1.0
-    process.retirement.look()
+    process.retirement.check()
     assert process.retirement.reason == "after 60 s"
 
 
 def test_a_process_retires_with_too_much_memory_once_it_has_done_a_page() -> None:
     process = Process(memory=100 * MB)
     process.memory = 101 * MB
-    process.retirement.look()
+    process.retirement.check()
     assert not process.retirement.due.is_set()
     process.retirement.settled(1)
     assert process.retirement.reason == "with 101 MB of memory after 1 page"
@@ -83,9 +83,9 @@ async def test_pages_are_finished_when_the_process_retires_however_long_they_tak
     process, stop, page = Process(pages=1), asyncio.Event(), asyncio.Event()
     working = asyncio.create_task(page.wait())
     process.retirement.settled(1)
-    leaving = Leaving(stop, process.retirement)
-    await leaving.watch()
-    finishing = asyncio.create_task(leaving.finish([working], grace_seconds=0.0))
+    shutdown = Shutdown(stop, process.retirement)
+    await shutdown.watch()
+    finishing = asyncio.create_task(shutdown.finish([working], grace_seconds=0.0))
     await asyncio.sleep(0.01)
     assert not finishing.done()
     page.set()
@@ -98,8 +98,8 @@ async def test_a_signal_while_the_process_retires_leaves_the_time_of_grace() -> 
     process, stop = Process(pages=1), asyncio.Event()
     working = asyncio.create_task(asyncio.Event().wait())
     process.retirement.settled(1)
-    leaving = Leaving(stop, process.retirement)
-    finishing = asyncio.create_task(leaving.finish([working], grace_seconds=0.0))
+    shutdown = Shutdown(stop, process.retirement)
+    finishing = asyncio.create_task(shutdown.finish([working], grace_seconds=0.0))
     await asyncio.sleep(0.01)
     stop.set()
     async with asyncio.timeout(10):

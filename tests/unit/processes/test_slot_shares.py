@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from shoal.worker.shared_slots import Claim, grants
+from shoal.worker.process import Claim, grants
 
 
 class Simulated:

@@ -85,7 +85,7 @@ async def test_a_file_that_cannot_be_read_is_said_before_anything_begins(tmp_pat
     with pytest.raises(UsageError, match=r"missing\.txt cannot be read: No such file"):
         check_start(spider_from([UrlFile(str(tmp_path / "missing.txt"))]))
     (tmp_path / "urls.gz").write_bytes(b"\x1f\x8b\x08\x00")
-    with pytest.raises(UsageError, match=r"urls\.gz cannot be read: it is compressed by gzip, and no text in UTF-8"):
+    with pytest.raises(UsageError, match=r"urls\.gz cannot be read: it is compressed by gzip, not UTF-8 text"):
         check_start(spider_from([UrlFile(str(tmp_path / "urls.gz"))]))
 
 

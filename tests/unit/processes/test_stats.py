@@ -9,7 +9,7 @@ import pytest
 from shoal.insight.stats import Meter, Silence, cost_so_far, describe_interval, eta, spent_budget
 from shoal.model import Budgets, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
-from shoal.worker.rates import CpuLoad
+from shoal.worker.tally import CpuLoad
 
 CRAWL = Crawl(id="c", spider="s", interval=1.0)
 

@@ -14,7 +14,7 @@ from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.model import FETCH_BUCKETS, Render
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import ScriptedFetcher
-from shoal.worker.tally import CountedFetcher, Spell, Tally, store_threads_seconds
+from shoal.worker.tally import CountedFetcher, Stopwatch, Tally, store_threads_seconds
 
 
 def answer(*, status: int = 200, elapsed: float = 0.0, size: int = 0) -> Response:
@@ -132,7 +132,7 @@ def test_threads_that_are_not_of_a_store_do_not_count() -> None:
 
 def test_a_spell_lasts_until_it_ends() -> None:
     clock = FakeClock()
-    spell = Spell(clock)
+    spell = Stopwatch(clock)
     spell.end()
     spell.begin()
     clock.advance(2.0)

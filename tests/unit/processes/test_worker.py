@@ -16,8 +16,7 @@ from shoal.model import DeadFilter, Done
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import ScriptedFetcher, task_for
 from shoal.testing.waiting import eventually, loop_turns
-from shoal.worker.machine import worker_name
-from shoal.worker.retirement import resident_bytes
+from shoal.worker.machine import resident_bytes, worker_name
 
 
 async def test_a_worker_works_to_the_end_and_gives_its_pages() -> None:

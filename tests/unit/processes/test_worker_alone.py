@@ -20,17 +20,17 @@ from shoal.testing.fakes import Answer, ScriptedFetcher, task_for
 from shoal.testing.waiting import eventually, loop_turns, wait_until
 from shoal.worker.black_box import BlackBox
 from shoal.worker.deaths import death_of
+from shoal.worker.process import Isolation
 from shoal.worker.renewals import Renewals
-from shoal.worker.shared_slots import Solitude
 
 SUSPECT = task_for(f"{HOST}/suspect")
 
 
-async def bench_with_suspect(solitude: Solitude | None = None) -> tuple[Bench, OneByOne, asyncio.Task[int]]:
+async def bench_with_suspect(isolation: Isolation | None = None) -> tuple[Bench, OneByOne, asyncio.Task[int]]:
     """A worker with three pages in hand that has leased a suspect besides; one more page waits."""
     bench = Bench({})
     bench.fetcher = fetcher = OneByOne()
-    bench.solitude = solitude or bench.solitude
+    bench.isolation = isolation or bench.isolation
     await bench.begin()
     await bench.memory.put("c", [SUSPECT])
     (lease,) = (await bench.memory.lease(["c"], 1, worker="dead", seconds=60.0, horizon=1.0)).leases
@@ -110,7 +110,7 @@ async def test_pages_of_another_crawl_in_the_same_process_are_company() -> None:
     other.settings = msgspec.structs.replace(other.settings, concurrency=1)
     elsewhere = asyncio.create_task(other.run())
     await eventually(lambda: other.fetched() == ["/"])
-    bench, fetcher, running = await bench_with_suspect(solitude=other.solitude)
+    bench, fetcher, running = await bench_with_suspect(isolation=other.isolation)
     for _ in range(3):
         fetcher.allowed.release()
     await eventually(lambda: bench.count("settle"))
@@ -160,7 +160,7 @@ async def test_leases_are_renewed_while_the_event_loop_is_blocked(patience: floa
 
     box = BlackBox.private().worker("w", patience=patience)
     box.open()
-    renewals = Renewals({lease.token: lease}, frontier=bench.memory, seconds=0.5, box=box, beside=beside)
+    renewals = Renewals({lease.token: lease}, frontier=bench.memory, seconds=0.5, box=box, open_frontier=beside)
     running = asyncio.create_task(renewals.run(lambda step: step(), lambda _: None))
     await loop_turns()
     # No await: the event loop stands still meanwhile, for longer than the lease would have lasted.
@@ -188,7 +188,7 @@ async def test_what_a_blocked_event_loop_was_lent_and_has_not_read_is_given_back
         seconds=0.5,
         box=box,
         asks=lambda: is_asking[0],
-        beside=beside,
+        open_frontier=beside,
     )
     running = asyncio.create_task(renewals.run(lambda step: step(), lambda _: None))
     await loop_turns()
@@ -227,7 +227,7 @@ async def test_the_thread_does_nothing_while_the_event_loop_waits_for_a_frontier
 
     box = BlackBox.private().worker("w", patience=30.0)
     box.open()
-    renewals = Renewals({}, frontier=cast(Any, mute), seconds=2.0, box=box, asks=lambda: True, beside=beside)
+    renewals = Renewals({}, frontier=cast(Any, mute), seconds=2.0, box=box, asks=lambda: True, open_frontier=beside)
     running = asyncio.create_task(renewals.run(lambda step: step(), lambda _: None))
     ends = time.monotonic() + 3.0
     await eventually(lambda: bool(mute.asked) and time.monotonic() > ends)
@@ -246,7 +246,7 @@ async def test_what_is_lent_while_leases_are_being_given_back_is_given_back_as_w
 
     box = BlackBox.private().worker("w", patience=30.0)
     box.open()
-    renewals = Renewals({}, frontier=bench.memory, seconds=0.5, box=box, asks=lambda: True, beside=beside)
+    renewals = Renewals({}, frontier=bench.memory, seconds=0.5, box=box, asks=lambda: True, open_frontier=beside)
     running = asyncio.create_task(renewals.run(lambda step: step(), lambda _: None))
     await loop_turns()
     wait_until(lambda: bool(mute.asked), otherwise="nobody gives leases back")
@@ -276,7 +276,7 @@ async def test_nobody_renews_leases_of_a_worker_that_hangs() -> None:
 
     box = BlackBox.private().worker("w", patience=1.0)
     box.open()
-    renewals = Hung({lease.token: lease}, frontier=bench.memory, seconds=0.3, box=box, beside=beside)
+    renewals = Hung({lease.token: lease}, frontier=bench.memory, seconds=0.3, box=box, open_frontier=beside)
     running = asyncio.create_task(renewals.run(lambda step: step(), lambda _: None))
     await loop_turns()
     wait_until(lambda: len(asked) > 10, otherwise="nobody looks")

@@ -10,7 +10,7 @@ from worker_in_memory import HOST, Bench
 
 from shoal import Item, Page, Spider
 from shoal.model import CrawlState, DeadFilter, Released
-from shoal.policy.verdicts import is_stopped
+from shoal.policy.failures import is_stopped
 from shoal.testing.fakes import task_for
 from shoal.testing.waiting import eventually
 

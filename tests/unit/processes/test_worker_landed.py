@@ -16,7 +16,7 @@ from shoal.model import Crawl, Lease, LeaseBatch
 from shoal.testing.fakes import Answer, ScriptedFetcher, Watched, respond, task_for
 from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import eventually, loop_turns
-from shoal.worker.slots import CAPPED_SECONDS, CROWD, PAGES_IN_A_CROWD, PAGES_PER_ROUND, LeaseCalls, Slots, Turns
+from shoal.worker.slots import CAPPED_SECONDS, CROWD, PAGES_IN_A_CROWD, PAGES_PER_ROUND, LeaseCalls, RoundLimiter, Slots
 
 PATHS = [f"/{number}" for number in range(40)]
 
@@ -174,7 +174,7 @@ async def test_a_page_that_left_does_not_land() -> None:
 
 
 async def test_pages_that_landed_together_are_handled_a_few_per_round_in_their_order() -> None:
-    turns, handled = Turns(), list[int]()
+    turns, handled = RoundLimiter(), list[int]()
 
     async def handle(number: int) -> None:
         turn = turns.next()
@@ -192,7 +192,7 @@ async def test_pages_that_landed_together_are_handled_a_few_per_round_in_their_o
 
 
 async def test_of_a_crowd_fewer_pages_are_handled_per_round() -> None:
-    turns = Turns()
+    turns = RoundLimiter()
     waiting = [turn for _ in range(PAGES_PER_ROUND + CROWD + 20) if (turn := turns.next()) is not None]
     before = 0
     while len(waiting) - before > CROWD:
@@ -223,7 +223,7 @@ async def test_a_call_that_named_no_landings_and_got_too_little_is_soon_followed
 
 
 async def test_a_page_that_was_given_up_while_it_waited_takes_no_turn() -> None:
-    turns = Turns()
+    turns = RoundLimiter()
     waiting = [turn for _ in range(PAGES_PER_ROUND + 3) if (turn := turns.next()) is not None]
     assert len(waiting) == 3
     waiting[1].cancel()

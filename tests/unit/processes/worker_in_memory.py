@@ -21,8 +21,7 @@ from shoal.testing.memory_store import MemoryStore
 from shoal.testing.waiting import eventually
 from shoal.urls.canonical import UrlRules
 from shoal.worker.black_box import BlackBox
-from shoal.worker.parts import WorkerParts
-from shoal.worker.shared_slots import Solitude
+from shoal.worker.process import Isolation, ProcessContext
 from shoal.worker.tally import CountedFetcher, Tally
 from shoal.worker.worker import Worker
 
@@ -74,7 +73,7 @@ class Bench:
         self.spider = Links()
         self.known = RecentKeys()
         self.stop = asyncio.Event()
-        self.solitude = Solitude()
+        self.isolation = Isolation()
         self.box = BlackBox.private()
         self.tally = Tally()
 
@@ -93,20 +92,22 @@ class Bench:
             ),
             shares=self.tally.shares,
         )
-        parts = WorkerParts(
+        return Worker(
+            "c",
+            name="w",
+            settings=self.settings,
             spider=self.spider,
             frontier=self.frontier,
             store=self.watched_store,
             journey=journey,
             known=self.known,
             say=self.said.append,
-            solitude=self.solitude,
+            process=ProcessContext(self.box, isolation=self.isolation),
             box=self.box.worker("w", patience=30.0),
             tally=self.tally,
             clock=self.clock,
             monotonic=self.monotonic,
         )
-        return Worker("c", name="w", settings=self.settings, parts=parts)
 
     async def begin(self, *paths: str) -> None:
         await self.memory.open_crawl(self.crawl)

@@ -13,7 +13,7 @@ import msgspec
 from shoal.cli.display.next_commands import command, quote
 from shoal.cli.display.numbers import several
 from shoal.crawl.beginning import crawls_of, own_crawls
-from shoal.crawl.inbox_readers import Unread, read_now, read_readers, unread_inboxes
+from shoal.crawl.inbox_readers import UnreadInbox, read_now, read_readers, unread_inboxes
 from shoal.crawl.opening import Places, inbox_at, inbox_beside
 from shoal.crawl.places import file_of
 from shoal.crawl.record import is_unfinished, record_of
@@ -88,7 +88,7 @@ async def say_inboxes(crawls: Sequence[Crawl], *, places: Places, say: Say) -> N
     async with inbox_at(places) as inbox:
         counts = await inbox.count(list(newest))
         for name, number in counts.items():
-            found = Unread(name=name, place=inbox.place(name), entries=number, crawl=newest[name])
+            found = UnreadInbox(name=name, place=inbox.place(name), entries=number, crawl=newest[name])
             say(unread_line(found, places=places))
 
 
@@ -100,7 +100,7 @@ async def say_old_inboxes(crawl: Crawl, job: Job, *, frontier: Frontier, say: Sa
     async with inbox_at(job.places) as inbox:
         for name, number in (await inbox.count([one.id for one in ended])).items():
             old = next(one for one in ended if one.id == name)
-            found = Unread(name=name, place=inbox.place(name), entries=number, crawl=old)
+            found = UnreadInbox(name=name, place=inbox.place(name), entries=number, crawl=old)
             say(unread_line(found, places=job.places))
 
 
@@ -118,7 +118,7 @@ async def say_unread(
             say(unread_line(one, places=places))
 
 
-def _unknown_line(found: Unread, entries: str) -> str:
+def _unknown_line(found: UnreadInbox, entries: str) -> str:
     """That entries wait under a name that nobody knows here, and what may have been meant."""
     meant = f"did you mean {found.near!r}? " if found.near else ""
     read = (
@@ -131,7 +131,7 @@ def _unknown_line(found: Unread, entries: str) -> str:
     )
 
 
-def unread_line(found: Unread, *, places: Places) -> str:
+def unread_line(found: UnreadInbox, *, places: Places) -> str:
     """That entries wait which nobody takes, and what does."""
     entries, crawl = several(found.entries, "entry"), found.crawl
     if crawl is None:

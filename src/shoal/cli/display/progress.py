@@ -20,7 +20,7 @@ from shoal.cli.display.numbers import count, duration, per_second, several, size
 from shoal.cli.display.screen import GAP, Screen
 from shoal.insight.stats import Snapshot, cost_so_far, describe_interval, seconds_left, unserved, unserved_line
 from shoal.model import CrawlState, LaneStatus
-from shoal.policy.verdicts import asides, set_aside
+from shoal.policy.failures import asides, set_aside
 
 LINE_SECONDS = 5.0
 REFRESHES_PER_SECOND = 4

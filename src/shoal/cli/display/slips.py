@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.numbers import count, several
-from shoal.policy.verdicts import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY, UNUSED
+from shoal.policy.failures import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY, UNUSED
 from shoal.settings.table import Settings
 from shoal.settings.values import parse_duration
 from shoal.spider.follow import HREFS

@@ -15,7 +15,7 @@ from shoal.cli.display.slips import Slips, slip_lines
 from shoal.crawl.opening import Places
 from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import CrawlState
-from shoal.policy.verdicts import Failure, code_line_in, shown_failures
+from shoal.policy.failures import Failure, code_line_in, shown_failures
 from shoal.sinks.pump import SinkEnd
 from shoal.urls.scope import REASONS
 

@@ -19,8 +19,8 @@ from shoal.crawl.record import record_of
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import WORKER_LOST
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter, Progress
+from shoal.policy.failures import SITEMAP_NOTE, Failure, failures_of, faults_of, set_aside, shown_failures
 from shoal.policy.limits import raised
-from shoal.policy.verdicts import SITEMAP_NOTE, Failure, failures_of, faults_of, set_aside, shown_failures
 from shoal.text.secrets import masked
 from shoal.worker.outages import until_reachable
 

@@ -38,7 +38,7 @@ from shoal.cli.process.run_sinks import RunSinks, sink_faults
 from shoal.cli.process.signals import Stopping
 from shoal.cli.stores import has_frontier, owners_line, owners_of, say_what_is_elsewhere
 from shoal.cli.which import ask_if_others_work_on, deletion_named
-from shoal.crawl.beginning import RunOf, begin_afresh, begin_run, crawls_of, own_crawls, resumable_crawl
+from shoal.crawl.beginning import begin, crawls_of, own_crawls, resumable_crawl
 from shoal.crawl.code import differences
 from shoal.crawl.inbox_readers import ReaderNotes
 from shoal.crawl.joining import places_of_new, places_to_join, shares_store
@@ -51,12 +51,12 @@ from shoal.errors import CrawlLost
 from shoal.frontier.base import Frontier
 from shoal.insight.stats import Snapshot, check_stages
 from shoal.model import Crawl, CrawlState, Progress
+from shoal.policy.failures import is_stopped, why_not_whole
 from shoal.policy.limits import reached_by
-from shoal.policy.verdicts import is_stopped, why_not_whole
 from shoal.results.export import STDOUT, Wanted, check_targets, export
 from shoal.run.coordinator import Coordinator
 from shoal.run.intakes import intake_of
-from shoal.run.running import WorkPlace, run_crawl
+from shoal.run.running import run_crawl
 from shoal.settings.table import CONFIG_FILE
 from shoal.settings.values import parse_duration
 from shoal.store.base import ItemFilter, Store
@@ -280,21 +280,21 @@ async def _export(crawl: Crawl, output: Sequence[str], *, job: Job, store: Store
 
 
 async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, Crawl | None]:
-    """The crawl, and the unfinished one that it resumes, as that was before."""
-    scheduled = "" if job.fresh else job.scheduled
-    run = RunOf(
+    """The crawl, and the unfinished one that it resumes, as it was before."""
+    return await begin(
+        frontier,
+        job.spider,
+        settings=job.settings,
         reference=job.reference,
         places=job.places,
         store=store,
-        scheduled=scheduled,
+        scheduled="" if job.fresh else job.scheduled,
         code=job.code,
         skips_known=job.skip_known,
         anew=begins_anew(job),
         stays=job.stay,
+        fresh=job.fresh,
     )
-    if not job.fresh:
-        return await begin_run(frontier, job.spider, settings=job.settings, run=run)
-    return await begin_afresh(frontier, store, job.spider, places=job.places, settings=job.settings, run=run), None
 
 
 async def _skip_stored(crawl: Crawl, job: Job, *, frontier: Frontier, store: Store, say: Callable[[str], None]) -> int:
@@ -338,7 +338,12 @@ async def _run(
                 await run_crawl(
                     crawl,
                     job.spider,
-                    at=WorkPlace(job.places, store, job.watched, job.alerts, job.kinds, job.stay),
+                    places=job.places,
+                    store=store,
+                    watched=job.watched,
+                    alerts=job.alerts,
+                    kinds=job.kinds,
+                    stays=job.stay,
                     workers=job.workers,
                     coordinator=coordinator,
                     stop=stopping.stop,

@@ -19,7 +19,7 @@ from shoal.cli.display.lines import say_on
 from shoal.cli.main import INTERRUPTED, Entry
 from shoal.errors import UsageError
 from shoal.worker.black_box import BlackBox
-from shoal.worker.deaths import Comebacks, Death, Vigil, Watched, death_of
+from shoal.worker.deaths import Death, HangDetector, RestartBackoff, Watched, death_of
 from shoal.worker.machine import is_stopped
 
 LOOK_SECONDS: Final = 0.5
@@ -62,7 +62,7 @@ class Guardian:
         self._entry = entry
         self._replaces = replaces
         self._say = say_on(sys.stderr)
-        self._comebacks = Comebacks()
+        self._backoff = RestartBackoff()
         self._former: tuple[Death, ...] = ()
         self._has_begun = self._has_failed = False
         self._pages_before = 0
@@ -94,7 +94,7 @@ class Guardian:
             if death is None:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
                 return _same_end(code or FAILED * self._has_failed)
-            pause = self._comebacks.after(death, lived=time.monotonic() - began)
+            pause = self._backoff.after(death, lived=time.monotonic() - began)
             if not self._goes_on(death, box, pause):
                 return FAILED
             self._pause(pause or 0.0)
@@ -150,7 +150,7 @@ class Guardian:
 
     def _wait(self, pid: int, box: BlackBox) -> tuple[int, str]:
         """The exit code of the child, below zero if a signal ended it, and why it was killed if it hung."""
-        vigil, before, cause = Vigil("the worker", say=self._say), time.monotonic(), ""
+        detector, before, cause = HangDetector("the worker", say=self._say), time.monotonic(), ""
         stops = 0
         while True:
             info = signal.sigtimedwait(self._heard, LOOK_SECONDS)
@@ -161,7 +161,7 @@ class Guardian:
                 stops = self._pass_on(info, pid, box, stops=stops)
             now = time.monotonic()
             if not cause:
-                cause = vigil.look(box.read(), elapsed=now - before, is_stopped=lambda: is_stopped(pid))
+                cause = detector.check(box.read(), elapsed=now - before, is_stopped=lambda: is_stopped(pid))
                 if cause:
                     os.kill(pid, signal.SIGKILL)
             before = now

@@ -15,7 +15,7 @@ from shoal.backends import is_pipe
 from shoal.cli.display.inboxes import fed_line
 from shoal.cli.display.lines import Say
 from shoal.cli.display.next_commands import command, quote
-from shoal.crawl.beginning import RunOf, begin_run, crawls_of, unfinished_crawl
+from shoal.crawl.beginning import begin, crawls_of, unfinished_crawl
 from shoal.crawl.code import SpiderCode, code_of, differences
 from shoal.crawl.feeder import Stayer, staying
 from shoal.crawl.inbox import Listener
@@ -174,7 +174,16 @@ class WorkerInboxes:
             return running
         store = await self._results.store(places.store, wait=waiting_for(places.store, self._say))
         # `anew`: one that was stopped is resumed by people.
-        run = RunOf(reference, places, store, code=self._code, stays=True, anew=True)
-        crawl, _ = await begin_run(self._frontier, spider, settings=settings, run=run)
+        crawl, _ = await begin(
+            self._frontier,
+            spider,
+            settings=settings,
+            reference=reference,
+            places=places,
+            store=store,
+            code=self._code,
+            stays=True,
+            anew=True,
+        )
         self._say(f"beginning {crawl.id} in {masked(places.frontier)}: URLs were pushed for {name}")
         return crawl

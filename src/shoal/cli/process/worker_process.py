@@ -32,9 +32,9 @@ from shoal.duties.clearing import clearing_beside
 from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
-from shoal.policy.verdicts import faults_of
+from shoal.policy.failures import faults_of
 from shoal.run.building import worker_for
-from shoal.run.coordinator import StatesSeen
+from shoal.run.coordinator import StateChanges
 from shoal.run.intakes import listener_at, settings_of
 from shoal.settings.table import Settings
 from shoal.spider.loading import load_spiders, made
@@ -46,9 +46,8 @@ from shoal.text.secrets import masked
 from shoal.worker.black_box import BlackBox
 from shoal.worker.deaths import Watched, reclaim_former
 from shoal.worker.outages import SaidOnce, until_reachable
-from shoal.worker.parts import Shared
-from shoal.worker.retirement import Idleness, Leaving, Limits, Retirement
-from shoal.worker.shared_slots import CommonSlots, Solitude
+from shoal.worker.process import Isolation, ProcessContext, SharedSlots
+from shoal.worker.retirement import Idleness, Limits, Retirement, Shutdown
 
 FAILED = 1
 LOOK_SECONDS = 1.0
@@ -205,31 +204,31 @@ class WorkerProcess:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._left_alone: set[str] = set()
         self._worked: dict[str, Crawl] = {}
-        self._states = StatesSeen()
+        self._states = StateChanges()
         self._inboxes = WorkerInboxes(
             job, spiders=spiders, code=code.loaded, frontier=frontier, results=results, say=say
         )
-        self._solitude = Solitude()
-        self._retirement = Retirement(_limits(job, spiders.values()), in_hand=lambda: self._solitude.in_hand)
+        self._isolation = Isolation()
+        self._retirement = Retirement(_limits(job, spiders.values()), in_hand=lambda: self._isolation.in_hand)
         self._idleness = Idleness(job.idle_seconds)
-        self._slots = CommonSlots(retirement=self._retirement)
-        self._shared = Shared(
+        self._slots = SharedSlots(retirement=self._retirement)
+        self._process = ProcessContext(
             job.box or BlackBox.private(),
-            self._solitude,
-            partial(frontier_at, job.places.frontier),
-            self._code.loaded.digest,
-            self._slots,
-            self._retirement,
+            isolation=self._isolation,
+            open_frontier=partial(frontier_at, job.places.frontier),
+            code=self._code.loaded.digest,
+            slots=self._slots,
+            retirement=self._retirement,
         )
 
     async def run(self, stop: asyncio.Event, *, listener: Listener) -> None:
         """Work until told to stop, until it retires, or with `burst` until nothing is left. Pushed URLs are taken in
         meanwhile."""
         self._retirement.check_memory()
-        leaving = Leaving(stop, self._retirement)
-        beside = [asyncio.create_task(part) for part in (self._retirement.watch(), leaving.watch())]
+        shutdown = Shutdown(stop, self._retirement)
+        beside = [asyncio.create_task(part) for part in (self._retirement.watch(), shutdown.watch())]
         try:
-            await self._work(leaving.is_due, stop, listener=listener)
+            await self._work(shutdown.is_due, stop, listener=listener)
         finally:
             for task in (*beside, *self._running.values()):
                 task.cancel()
@@ -248,12 +247,12 @@ class WorkerProcess:
         follows = "; a new worker takes its place" if self._job.replaced else ""
         self._tell(f"retired {self._retirement.reason}{follows}")
 
-    async def _work(self, leaving: asyncio.Event, stop: asyncio.Event, *, listener: Listener) -> None:
-        left = asyncio.create_task(leaving.wait())
+    async def _work(self, shutdown: asyncio.Event, stop: asyncio.Event, *, listener: Listener) -> None:
+        left = asyncio.create_task(shutdown.wait())
         has_waited = False
         pause = 0.0
         try:
-            while not leaving.is_set():
+            while not shutdown.is_set():
                 began = time.monotonic()
                 try:
                     crawls = self._unfinished(await self._look(listener, stop))
@@ -286,7 +285,7 @@ class WorkerProcess:
     def _is_idle(self, pause: float) -> bool:
         """Whether there was no work for as long as this worker waits for it."""
         is_over = self._idleness.is_over(
-            in_hand=self._solitude.in_hand, pages=self._retirement.pages, within=pause + LOOK_SECONDS
+            in_hand=self._isolation.in_hand, pages=self._retirement.pages, within=pause + LOOK_SECONDS
         )
         if is_over:
             self._say(f"ends: no work for {self._job.idle_seconds:g} s (--idle-seconds)")
@@ -364,7 +363,7 @@ class WorkerProcess:
             say=self._say,
             name=self._job.name,
             archive=archive,
-            shared=self._shared,
+            process=self._process,
             kinds=self._job.kinds,
         ) as worker:
             pages = await worker.run(stop)

@@ -31,7 +31,7 @@ from shoal.duties.schedules.rules import Sight, crawl_to_cancel, look, wants_loo
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
-from shoal.policy.verdicts import faults_of
+from shoal.policy.failures import faults_of
 from shoal.text.errors import line_of
 from shoal.worker.workers import at_work
 

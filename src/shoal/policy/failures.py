@@ -1,9 +1,4 @@
-"""Whether a crawl that ended is a failure, and why: rules over its counters, for exit codes and summaries.
-
-The names of notes: what a crawl counts for its summary, its exit code and `shoal export`, beside its outcomes.
-
-Whether a crawl saw the whole site: only then an item that it did not see is gone.
-"""
+"""Whether a crawl failed and why, whether it saw the whole site, and the names of the notes that it counts for that."""
 
 from __future__ import annotations
 
@@ -22,10 +17,10 @@ from shoal.settings.table import Settings
 from shoal.settings.values import parse_max_failures
 from shoal.text.errors import several
 
-ITEMS: Final = "items"  # that settled pages yielded
-BYTES: Final = "bytes"  # of settled pages, after decompression, where a limit needs it
+ITEMS: Final = "items"  # of settled pages
+BYTES: Final = "bytes"  # of settled pages, after decompression; only counted if a limit needs it
 KEYLESS: Final = "keyless"  # items with an empty key
-UNREACHED: Final = "unreached visits"  # those of them that failed, of pages that were reached before
+UNREACHED: Final = "unreached visits"  # failed visits of pages that were reached before
 START_OK: Final = "start ok"
 
 # Kinds of notes: the beginnings of their names.
@@ -33,8 +28,8 @@ START_FAILED: Final = "start failed "  # then the outcome
 RAISED: Final = "raised "  # then the exception and the line of the spider: dead letters
 FOLLOW: Final = "follow "  # then the handler and the selector: pages on which it found no link
 FOLLOWED: Final = "followed "  # the same: the selector found a link, so it is right
-UNUSED: Final = "unused "  # the same: pages on which what `page.follow` gave was neither yielded nor iterated
-SAME_KEY: Final = "same key "  # then the key, " on " and the URL of such a page
+UNUSED: Final = "unused "  # the same: pages on which the result of `page.follow` was neither yielded nor iterated
+SAME_KEY: Final = "same key "  # then the key, " on " and the URL of the page
 SITEMAP_NOTE: Final = "sitemap "  # then its URL and what is wrong
 
 LONGEST_NAME: Final = 200
@@ -43,7 +38,7 @@ OTHER: Final = "other"
 
 
 class NoteNames:
-    """The names of one kind of notes that a worker makes: a bounded number of them."""
+    """A bounded number of names of one kind of notes."""
 
     def __init__(self, kind: str, *, most: int = MOST_NAMES, rest: str = OTHER) -> None:
         self._kind = kind
@@ -52,7 +47,7 @@ class NoteNames:
         self._names: dict[str, str] = {}
 
     def of(self, ending: str) -> str:
-        """The name with this ending. After too many different ones it ends in `rest`; without a `rest` it is empty."""
+        """The name with this ending; after too many different ones, the name with the ending `rest` ("" without it)."""
         name = self._names.get(ending)
         if name is None:
             if len(self._names) >= self._most:
@@ -62,16 +57,16 @@ class NoteNames:
 
 
 def note_name(text: str) -> str:
-    """A text as the name of a note: short, and without what no frontier could keep, such as half a surrogate pair."""
+    """A text as the name of a note: shortened, without characters that a frontier cannot store (surrogates, NUL)."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")[:LONGEST_NAME]
 
 
 REASONS_SHOWN: Final = 3
 HANDLER: Final = "handler"
-GIVEN_UP: Final = "equal_pages"  # dead letters of a trap, which nobody fetched: they count where none is allowed
-# Tasks with these outcomes are no pages: they were not fetched, or led to another task, or an operator dropped them.
+GIVEN_UP: Final = "equal_pages"  # dead letters of a trap, not fetched: failures only if max_failures is 0
+# Tasks with these outcomes are no pages: not fetched, or led to another task, or dropped by an operator.
 NO_PAGES: Final = frozenset({"redirected", "robots", "robots_unavailable", "dropped", GIVEN_UP})
-# Pages that the spider has handled, now or when they were last changed.
+# Pages that the spider has handled, now or at their last change.
 HANDLED: Final = frozenset({"ok", "not_modified"})
 NOT_FED: Final = (
     "the start was not fed to its end, a process that fed it was stopped or lost: run the same command again"
@@ -82,7 +77,7 @@ _CODE_LINE = re.compile(r" at (\S+:\d+)$")
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why some pages of a crawl failed: an outcome, or an exception with the line of the spider it came from."""
+    """Why some pages of a crawl failed: an outcome, or an exception and the line of the spider that raised it."""
 
     reason: str
     pages: int
@@ -91,7 +86,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def faults_of(progress: Progress, *, max_failures: str) -> list[str]:
-    """Why the crawl is a failure, a sentence each; empty: it is none."""
+    """Why the crawl failed, one sentence each; empty: it did not."""
     not_fed = NOT_FED if progress.feeders_lost and progress.state is not CrawlState.STOPPED else ""
     kinds = _too_many_kinds(progress)
     found = (_too_many(progress, max_failures), _no_start(progress), not_fed, kinds, set_aside(progress))
@@ -109,12 +104,12 @@ def _too_many_kinds(progress: Progress) -> str:
 
 
 def asides(progress: Progress) -> dict[str, int]:
-    """How many records of the frontier could not be read and were set aside, by where they were."""
+    """How many unreadable records of the frontier were set aside, by the name of their table or key."""
     return {name.removeprefix(SET_ASIDE): n for name, n in progress.notes.items() if name.startswith(SET_ASIDE) and n}
 
 
 def set_aside(progress: Progress) -> str:
-    """The records of the frontier that could not be read, in one line with what to do; empty: none."""
+    """One line on the unreadable records of the frontier, with what to do; empty: none."""
     found = asides(progress)
     if not found:
         return ""
@@ -129,13 +124,13 @@ def set_aside(progress: Progress) -> str:
 
 
 def pages_of(progress: Progress) -> int:
-    """How many tasks ended as pages. Not counted: redirects, and what robots.txt or the rule for traps kept out."""
+    """How many tasks ended as pages. Not counted: redirects, and tasks kept out by robots.txt or as traps."""
     return progress.done + progress.dead - sum(progress.outcomes.get(name, 0) for name in NO_PAGES)
 
 
 def failures_of(progress: Progress, *, earlier: Mapping[str, int], settings: Settings) -> list[Failure]:
-    """Why pages failed, the most frequent reason first. `earlier` are the notes from before this run: exceptions of
-    dead letters that were queued again since are counted there as well."""
+    """Why pages failed, the most frequent reason first. `earlier`: the notes from before this run, which also count
+    the exceptions of dead letters that were requeued since."""
     handled = {f"http_{status}" for status in settings.handle_statuses}
     found = [
         Failure(reason=name, pages=min(number, progress.dead))
@@ -175,7 +170,7 @@ def is_stopped(progress: Progress) -> bool:
 
 
 def code_line_in(reason: str) -> str:
-    """The line of the spider that the reason of such a pause names; empty: none."""
+    """The line of the spider that the reason of a pause names; empty: none."""
     found = _CODE_LINE.search(reason)
     return found[1] if found else ""
 
@@ -195,7 +190,7 @@ def _too_many(progress: Progress, max_failures: str) -> str:
 
 
 def _no_start(progress: Progress) -> str:
-    """Every start URL failed, or none became a task."""
+    """Why no start URL worked: all failed, or all were kept out; empty: some worked."""
     failed = {name.removeprefix(START_FAILED): n for name, n in progress.notes.items() if name.startswith(START_FAILED)}
     if failed and not progress.notes.get(START_OK):
         return f"every start URL failed: {_counted(failed)}"
@@ -221,9 +216,9 @@ def _exceptions(notes: Mapping[str, int]) -> Counter[str]:
     return Counter({name.removeprefix(RAISED): n for name, n in notes.items() if name.startswith(RAISED)})
 
 
-# Pages that ended so are known in full: handled, or not there, or another one stands for them.
+# Outcomes of pages that are fully known: handled, missing, or replaced by another page.
 _KNOWN_IN_FULL: Final = frozenset({"ok", "not_modified", "redirected", "handed_over", "http_404", "http_410", "robots"})
-# What keeps pages out that the next crawl may let in.
+# Limits that may keep out pages which the next crawl lets in.
 _LIMITS: Final = (
     MAX_PAGES,
     MAX_PER_HOST,
