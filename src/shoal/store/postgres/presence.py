@@ -1,7 +1,5 @@
-"""Whether items are still there: looks at pages, and what they make missing, present again or gone.
-
-What changed between two moments: items in batches, each with its contents then.
-"""
+"""Items that are missing, gone or back: applying looks at pages, marking items as gone, and differences between two
+moments."""
 
 from __future__ import annotations
 
@@ -27,7 +25,8 @@ ROWS_PER_STEP = 200
 
 
 def _kept(name: str, moment: str) -> str:
-    """The latest kept version of a moment. Only if the next one is known: else others may have been in between."""
+    """Joins the latest kept version at a moment, only if the next version is known: else unknown versions may be in
+    between."""
     return f"""
     LEFT JOIN LATERAL (
         SELECT version, changed_at, data FROM item_versions AS kept
@@ -42,7 +41,7 @@ def _content(name: str) -> str:
     return f"{name}.version, {seconds_of(f'{name}.changed_at')}, {small_of(f'{name}.data')}"
 
 
-# Only items with anything after the first moment.
+# Only items that changed after the first moment.
 _ITEMS = f"""
     SELECT item.key, item.url, {seconds_of("item.first_seen")}, {seconds_of("item.gone_at")},
            {seconds_of("item.left_at")}, {seconds_of("item.back_at")}, item.moves,
@@ -54,7 +53,7 @@ _ITEMS = f"""
 
 
 async def differences(link: PostgresLink, spider: str, *, since: float, until: float) -> AsyncIterator[Difference]:
-    """Differences by key, a transaction per batch."""
+    """Differences by key, one transaction per batch."""
     after = ""
     while True:
         async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
@@ -97,14 +96,14 @@ async def _history(link: PostgresLink, spider: str, row: Any, since: float, unti
 
 ITEMS_PER_STEP = 1000
 
-# Before the items are written, in the order in which writers lock rows: two that meet do not deadlock.
+# Runs before the items are written, in the order in which writers lock rows, so that two writers do not deadlock.
 _LOCK = """
     SELECT count(*) FROM (
         SELECT FROM items WHERE (spider, key) IN (
             SELECT * FROM unnest($1::text[], $2::text[])
             UNION SELECT spider, key FROM items WHERE url = ANY($3::text[]))
         ORDER BY spider, key FOR UPDATE) AS locked"""
-# A token of 0 is unknown.
+# Token 0: unknown.
 _SEEN = """
     UPDATE items AS old SET
         written_at = CASE WHEN look.at > last_seen THEN coalesce(written_at, last_seen) ELSE written_at END,
@@ -120,7 +119,7 @@ _SEEN = """
               AS given (spider, key, seconds, token)) AS look
     WHERE old.spider = look.spider AND old.key = look.key AND (look.token = 0 OR look.token >= fence)
         AND (last_seen < look.at OR look.at >= missing_since)"""
-# The fence keeps out older scrapes: one that is stored later does not bring the item back.
+# The fence keeps out older scrapes: an older scrape that is stored later does not bring the item back.
 _MISSING = """
     UPDATE items AS old SET missing_since = look.at, fence = greatest(fence, look.token)
     FROM (SELECT spider, url, keys, to_timestamp(seconds) AS at, token
@@ -133,7 +132,7 @@ _MISSING_KEYS = f"""
     SELECT key FROM items WHERE missing_since < to_timestamp($2) AND gone_at IS NULL AND spider = $1
     LIMIT {ITEMS_PER_STEP}"""  # noqa: S608 -- a number of ours
 _NEXT_KEYS = f"SELECT key FROM items WHERE spider = $1 AND key > $2 ORDER BY key LIMIT {ITEMS_PER_STEP}"  # noqa: S608 -- a number of ours
-# The condition stands twice: a row may have changed while its lock was waited for.
+# The condition is checked twice: a row may change while its lock is waited for.
 _GONE = """
     WITH chosen AS MATERIALIZED (
         SELECT spider, key FROM items WHERE spider = $1 AND key = ANY($2::text[]) AND gone_at IS NULL
@@ -145,7 +144,7 @@ _GONE = """
 _GONE_MISSING = _GONE.format(condition="missing_since < to_timestamp($4)")
 _GONE_UNSEEN = _GONE.format(condition="last_seen < to_timestamp($4)")
 
-# Locked in the order in which writers lock rows, as above.
+# Locked in the order of writers, as above.
 _DELETE = """
     WITH chosen AS MATERIALIZED (
         SELECT spider, key FROM items WHERE spider = $1 AND key = ANY($2::text[]) AND crawl = $3
@@ -155,14 +154,14 @@ _DELETE = """
 
 
 async def lock_items(connection: Connection, items: Sequence[ItemRow], looks: Sequence[PageLook]) -> None:
-    """Lock what a write with looks will touch, at the beginning of its transaction."""
+    """Lock the rows that a write with looks will change, at the beginning of its transaction."""
     names = {(row.spider, row.key) for row in items} | {(look.spider, key) for look in looks for key in look.keys}
     values = [spider for spider, _ in names], [key for _, key in names], [look.url for look in looks]
     await connection.execute(_LOCK, *values)
 
 
 async def write_looks(connection: Connection, looks: Sequence[PageLook]) -> None:
-    """Note who was seen and who is missing, inside the caller's transaction."""
+    """Apply looks, inside the caller's transaction."""
     for some in _rounds(looks):
         named = [(look, key) for look in some for key in look.keys]
         if named:
@@ -184,7 +183,7 @@ async def write_looks(connection: Connection, looks: Sequence[PageLook]) -> None
 
 
 def _rounds(looks: Sequence[PageLook]) -> Iterator[list[PageLook]]:
-    """The looks in their order, cut before a page or an item comes again: a statement cannot touch a row twice."""
+    """The looks in order, split before a page or item repeats: a statement cannot change a row twice."""
     batch: list[PageLook] = []
     met: set[tuple[str, str, bool]] = set()
     for look in looks:
@@ -199,7 +198,7 @@ def _rounds(looks: Sequence[PageLook]) -> Iterator[list[PageLook]]:
 
 
 async def mark_missing_gone(link: PostgresLink, spider: str, *, at: float, missing_before: float) -> int:
-    """Items that are missing for so long, a bounded number per transaction."""
+    """Mark items that have been missing for long, a batch per transaction."""
     gone = 0
     while True:
         async with link.transaction() as connection:
@@ -210,7 +209,7 @@ async def mark_missing_gone(link: PostgresLink, spider: str, *, at: float, missi
 
 
 async def mark_unseen_gone(link: PostgresLink, spider: str, *, at: float, unseen_since: float) -> int:
-    """Items that were not seen since, by their keys, a bounded number per transaction."""
+    """Mark items not seen since, by key, a batch per transaction."""
     gone, after = 0, ""
     while True:
         async with link.transaction() as connection:
@@ -222,7 +221,7 @@ async def mark_unseen_gone(link: PostgresLink, spider: str, *, at: float, unseen
 
 
 async def delete_items(link: PostgresLink, spider: str, crawl: str) -> int:
-    """Remove the items that a crawl wrote last, with their versions. Walks through the spider's items by their keys."""
+    """Delete the items that a crawl wrote last, with their versions, a batch of keys per transaction."""
     ahead = "SELECT key FROM items WHERE spider = $1 AND ($2::text IS NULL OR key > $2) ORDER BY key LIMIT $3"
     gone, last = 0, None
     while True:

@@ -24,14 +24,14 @@ from shoal.store.base import (
 )
 from shoal.store.rules import check_moments, mended, storable, storable_keys, storable_looks
 from shoal.store.sqlite import presence, read, write
-from shoal.store.sqlite.log_weeks import LOG_TABLES, LOOKED_AT_PER_STEP, SqliteLogWeeks
+from shoal.store.sqlite.log_weeks import LOG_TABLES, ROWS_PER_STEP, SqliteLogWeeks
 from shoal.store.sqlite.outbox import SqliteOutbox
 from shoal.store.sqlite.views import SqliteViews
 
 DELETED_PER_STEP = 2000
-LONGEST_PAUSE = 0.05  # between two steps of long work
+MAX_PAUSE_SECONDS = 0.05  # between two steps of long work
 QUERY_SECONDS = 60.0
-# Less than the frontier's: a batch of rows changes fewer pages, and counting or exporting fills the cache once.
+# Smaller than the frontier's: a write changes fewer pages, and an export reads each page once.
 CACHE_BYTES = 1024 * 1024
 
 _Result = TypeVar("_Result")
@@ -39,7 +39,7 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class SqliteStore:
-    """Keeps `Store` in one SQLite file. One thread does all work on the connection."""
+    """Implements `Store` in one SQLite file. One thread does all work on the connection."""
 
     wants_hashes = False
 
@@ -59,7 +59,7 @@ class SqliteStore:
     async def open(
         cls, path: str | Path, *, clock: Callable[[], float] = time.time, create: bool = True
     ) -> SqliteStore:
-        """Open the file, creating it, if `create` says so, or its tables if need be."""
+        """Open the file and create missing tables; `create` also creates the file."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-store")
         try:
             connection = await asyncio.get_running_loop().run_in_executor(
@@ -78,13 +78,13 @@ class SqliteStore:
         rule: ItemRule = ItemRule(),
         looks: Sequence[PageLook] = (),
     ) -> dict[int, str]:
-        """Write all rows or none, in one transaction; gives why items can never be stored."""
+        """Write all rows or none in one transaction; returns why items can never be stored."""
         return await self._run(self._write, items, fetches, rule, looks) if items or fetches or looks else {}
 
     async def mark_gone(
         self, spider: str, *, at: float, missing_before: float | None = None, unseen_since: float | None = None
     ) -> int:
-        """Say that items are gone, in steps that let other writers in between."""
+        """Mark items as gone, in steps that let other processes write in between."""
         gone = 0
         if missing_before is not None:
             while some := await self._step(self._mark_missing_gone, spider, at, missing_before):
@@ -116,7 +116,7 @@ class SqliteStore:
             is_over = last_id == 0
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
-        """How many items `items` would give."""
+        """Count the items that match."""
         return await self._run(read.count, self._connection, which)
 
     async def count_by_crawl(self, spider: str) -> dict[str, int]:
@@ -126,7 +126,7 @@ class SqliteStore:
     async def newest(
         self, which: ItemFilter = ItemFilter(), *, limit: int, after: str = "", search: str = ""
     ) -> ItemPage:
-        """Items by the order of their first arrival, the last first."""
+        """Items by first arrival, the latest first."""
         items, then = await self._run(read.newest, self._connection, which, limit=limit, after=after, search=search)
         return ItemPage(items=items, after=then)
 
@@ -147,25 +147,25 @@ class SqliteStore:
         return await self._run(read.attempts, self._connection, crawl, key)
 
     async def tidy(self, *, retention: float) -> int:
-        """Drop log lines older than `retention` seconds, in steps that let other writers in between."""
+        """Delete log lines older than `retention` seconds, in steps that let other processes write in between."""
         before = self._clock() - retention
         gone = 0
         for table in LOG_TABLES:
             last = await self._run(self._last_line, table)
-            for start in range(0, last, LOOKED_AT_PER_STEP):
+            for start in range(0, last, ROWS_PER_STEP):
                 gone += await self._step(self._drop_old, table, before, start)
         return gone
 
     async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
-        """Drop contents that were replaced long ago, in steps that let other writers in between."""
+        """Delete contents that were replaced long ago, in steps that let other processes write in between."""
         before, gone = self._clock() - retention, 0
         last = await self._run(self._last_line, "item_version")
-        for start in range(0, last, LOOKED_AT_PER_STEP):
+        for start in range(0, last, ROWS_PER_STEP):
             gone += await self._step(self._drop_versions, spider, before, start)
         return gone
 
     async def query(self, sql: str, *, limit: int, seconds: float = QUERY_SECONDS) -> QueryAnswer:
-        """Run one statement that only reads, on a connection of its own: writers do not wait for it."""
+        """Run one read-only statement, on a separate connection: writers do not wait for it."""
         connection = await asyncio.to_thread(read.reading_connection, self._path)
         asking = asyncio.ensure_future(
             asyncio.to_thread(read.answer, connection, sql, limit=limit, seconds=seconds, path=self._path)
@@ -182,20 +182,20 @@ class SqliteStore:
         return await self._run(read.has_log, self._connection, crawl)
 
     async def delete_crawl(self, crawl: str) -> None:
-        """Remove the crawl's fetch log, in steps that let other writers in between."""
+        """Delete the crawl's fetch log, in steps that let other processes write in between."""
         for table in LOG_TABLES:
             while await self._step(self._delete_some, table, crawl):
                 pass
 
     async def delete_items(self, spider: str, crawl: str) -> int:
-        """Remove items with their versions, in steps that let other writers in between."""
+        """Delete items with their versions, in steps that let other processes write in between."""
         gone = 0
         while deleted := await self._step(self._delete_items, spider, crawl):
             gone += deleted
         return gone
 
     async def close(self) -> None:
-        """Wait for writes under way and close the file. Closing again is harmless."""
+        """Wait for running writes and close the file. Closing again is harmless."""
         if self._is_open:
             self._is_open = False
             await self._run(self._connection.close)
@@ -216,15 +216,14 @@ class SqliteStore:
     async def _step(
         self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> _Result:
-        """A step of long work, and a pause: SQLite gives its lock to whoever asks first, and those who wait look again
-        only now and then."""
+        """Run one step of long work, then pause: a waiting process tries the lock of SQLite only now and then."""
         began = time.monotonic()
         result = await self._run(work, *args, **kwargs)
-        await asyncio.sleep(min(LONGEST_PAUSE, time.monotonic() - began))
+        await asyncio.sleep(min(MAX_PAUSE_SECONDS, time.monotonic() - began))
         return result
 
     async def _stream(self, query: str, arguments: tuple[Any, ...]) -> AsyncIterator[StoredItem]:
-        """A transaction per batch."""
+        """Stream the rows, one transaction per batch."""
         last_id = 0
         while batch := await self._run(read.batch, self._connection, query, (*arguments, last_id)):
             for _, item in batch:
@@ -257,13 +256,11 @@ class SqliteStore:
     def _drop_old(self, table: str, before: float, start: int) -> int:
         query = f"DELETE FROM {table} WHERE rowid > ? AND rowid <= ? AND at < ?"  # noqa: S608 -- a table of ours
         with transaction(self._connection):
-            return self._connection.execute(query, (start, start + LOOKED_AT_PER_STEP, before)).rowcount
+            return self._connection.execute(query, (start, start + ROWS_PER_STEP, before)).rowcount
 
     def _drop_versions(self, spider: str | None, before: float, start: int) -> int:
         with transaction(self._connection):
-            return write.drop_versions(
-                self._connection, spider, before=before, start=start, end=start + LOOKED_AT_PER_STEP
-            )
+            return write.drop_versions(self._connection, spider, before=before, start=start, end=start + ROWS_PER_STEP)
 
     def _delete_some(self, table: str, crawl: str) -> int:
         query = f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE crawl = ? LIMIT ?)"  # noqa: S608 -- a table of ours
