@@ -25,7 +25,7 @@ class Addon:
     """Puts shoal's scheduler, and what it needs, into the settings of a project."""
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Called by Scrapy. A project's own lines win, but for settings that would work against the scheduler."""
+        """Called by Scrapy. A project's own settings win, except settings that conflict with the scheduler."""
         settings.set("SCHEDULER", f"{_PACKAGE}.Scheduler", priority="addon")
         _replace_scrapy_redis(settings)
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", _watch(), WATCH_ORDER)
@@ -45,13 +45,13 @@ class Addon:
 
 
 def _replace_scrapy_redis(settings: BaseSettings) -> None:
-    """Put shoal's parts in the place of those of scrapy-redis: the scheduler, and a pipeline that is missing."""
+    """Replace the components of scrapy-redis: the scheduler, and a pipeline that is not installed."""
     if str(settings["SCHEDULER"]).startswith(SCRAPY_REDIS):
         log.warning("SCHEDULER of scrapy_redis is not used: shoal's own is in its place")
         settings.set("SCHEDULER", f"{_PACKAGE}.Scheduler", priority="cmdline")
     if str(settings["DUPEFILTER_CLASS"]).startswith(SCRAPY_REDIS):
         log.info(UNUSED_DUPEFILTER)
-        # Commands that try a page, such as `scrapy parse`, load it.
+        # Commands such as `scrapy parse` load it.
         settings.set("DUPEFILTER_CLASS", default_settings.DUPEFILTER_CLASS, priority="cmdline")
     pipelines = settings.getdict("ITEM_PIPELINES")
     if THEIR_PIPELINE in pipelines and find_spec("scrapy_redis") is None:

@@ -1,4 +1,4 @@
-"""Steps in Redis from the reactor's thread, repeated while Redis cannot be reached."""
+"""Redis calls from the reactor's thread, repeated while Redis is unreachable."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 
 async def until_answered(step: Callable[[], T], *, say: Callable[[str], None], patience: float = float("inf")) -> T:
-    """What Redis answers to a step, asked in another thread. An error is said and the step repeated, for `patience`
-    seconds; an answer that Redis gave to a wrong question, such as to a key of another type, is raised at once."""
+    """The result of a Redis call, made in another thread. An error is reported and the call repeated for `patience`
+    seconds; an error that waiting does not help, such as a key of the wrong type, is raised at once."""
     from redis.exceptions import RedisError
 
     began, pause, has_said = time.monotonic(), FIRST_PAUSE_SECONDS, False
@@ -38,7 +38,7 @@ async def until_answered(step: Callable[[], T], *, say: Callable[[str], None], p
 
 
 async def sleep(seconds: float) -> None:
-    """Let the reactor go on meanwhile."""
+    """Sleep without blocking the reactor."""
     from twisted.internet import reactor
 
     await maybe_deferred_to_future(deferLater(reactor, seconds))

@@ -19,7 +19,7 @@ SCRAPY_REDIS = "scrapy_redis."
 UNUSED_DUPEFILTER = "DUPEFILTER_CLASS of scrapy_redis is not used: the frontier knows its requests by fingerprint"
 START_KEY = "%(name)s:start_urls"
 TIMEOUT_SECONDS = 10.0
-# Settings of the client that its own class takes, beside those of REDIS_PARAMS.
+# Settings for the client, beside REDIS_PARAMS.
 _CLIENT = {"REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db"}
 _NOT_USED = {
     "SCHEDULER_QUEUE_KEY": "the frontier has its own keys",
@@ -29,7 +29,7 @@ _NOT_USED = {
 
 
 def client_of(settings: BaseSettings, **options: Any) -> Redis:
-    """A client of the Redis that REDIS_URL, or REDIS_HOST and its companions, name."""
+    """A client of the Redis in REDIS_URL, or REDIS_HOST and the settings beside it."""
     try:
         import redis
     except ImportError:
@@ -44,7 +44,7 @@ def client_of(settings: BaseSettings, **options: Any) -> Redis:
 
 
 def frontier_of(settings: BaseSettings) -> str:
-    """The frontier that the settings of scrapy-redis name; empty where they name none."""
+    """The frontier URL in the settings of scrapy-redis; empty if they have none."""
     given = _parameters(settings)
     if "url" in given:
         return str(given["url"])
@@ -57,7 +57,7 @@ def frontier_of(settings: BaseSettings) -> str:
 
 
 def idle_seconds_of(settings: BaseSettings) -> float:
-    """After how long without work a spider with start URLs in Redis ends; 0: it waits for ever."""
+    """A spider with start URLs in Redis ends after this long without work; 0: never."""
     return settings.getfloat("MAX_IDLE_TIME_BEFORE_CLOSE") or settings.getfloat("SCHEDULER_IDLE_BEFORE_CLOSE")
 
 
@@ -67,7 +67,7 @@ def reads_redis(spider: Spider) -> bool:
 
 
 def remarks_on(settings: BaseSettings, spider: Spider) -> list[str]:
-    """What settings of scrapy-redis mean here, where it is not what they say."""
+    """Remarks on settings of scrapy-redis that mean something else here."""
     remarks = [f"{name} is not used: {why}" for name, why in _NOT_USED.items() if settings.get(name)]
     if any(kind.__module__.startswith(SCRAPY_REDIS) for kind in type(spider).__mro__):
         remarks.append(
