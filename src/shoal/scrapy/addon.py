@@ -7,7 +7,9 @@ from importlib.util import find_spec
 
 from scrapy.settings import BaseSettings, default_settings
 
-from shoal.scrapy.redis_settings import SCRAPY_REDIS, UNUSED_DUPEFILTER
+from shoal.scrapy.middlewares import ExitJudge, GuardMiddleware, SpiderWatch
+from shoal.scrapy.pipelines import StorePipeline
+from shoal.scrapy.redis_client import SCRAPY_REDIS, UNUSED_DUPEFILTER
 from shoal.scrapy.settings import adapt
 
 log = logging.getLogger("shoal")
@@ -28,12 +30,12 @@ class Addon:
         """Called by Scrapy. A project's own settings win, except settings that conflict with the scheduler."""
         settings.set("SCHEDULER", f"{_PACKAGE}.Scheduler", priority="addon")
         _replace_scrapy_redis(settings)
-        settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", _watch(), WATCH_ORDER)
+        settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", SpiderWatch, WATCH_ORDER)
         if adapt(settings):
-            settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", _guard(), GUARD_ORDER)
-        settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", _judge(), JUDGE_ORDER)
+            settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", GuardMiddleware, GUARD_ORDER)
+        settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", ExitJudge, JUDGE_ORDER)
         if settings.getbool("SHOAL_ITEMS", True):
-            settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", _pipeline(), STORE_ORDER)
+            settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", StorePipeline, STORE_ORDER)
         if settings.getbool("AUTOTHROTTLE_ENABLED"):
             log.warning(
                 "AUTOTHROTTLE_ENABLED is taken as False: the pace of shoal adapts by itself, for the whole fleet"
@@ -58,27 +60,3 @@ def _replace_scrapy_redis(settings: BaseSettings) -> None:
         log.info("RedisPipeline of scrapy_redis is not installed: shoal's own is in its place")
         pipelines[f"{_PACKAGE}.RedisPipeline"] = pipelines.pop(THEIR_PIPELINE)
         settings.set("ITEM_PIPELINES", pipelines, priority=settings.getpriority("ITEM_PIPELINES") or 0)
-
-
-def _watch() -> type:
-    from shoal.scrapy.middlewares import SpiderWatch
-
-    return SpiderWatch
-
-
-def _guard() -> type:
-    from shoal.scrapy.middlewares import GuardMiddleware
-
-    return GuardMiddleware
-
-
-def _judge() -> type:
-    from shoal.scrapy.middlewares import ExitJudge
-
-    return ExitJudge
-
-
-def _pipeline() -> type:
-    from shoal.scrapy.pipelines import StorePipeline
-
-    return StorePipeline

@@ -22,8 +22,7 @@ from shoal.journey.harvest import KeyedItem
 from shoal.journey.item_fields import NoJson, encoded, key_text
 from shoal.journey.results import unstorable_item
 from shoal.scrapy.bridge import bridge_of, spider_of
-from shoal.scrapy.redis_calls import until_answered
-from shoal.scrapy.redis_settings import client_of
+from shoal.scrapy.redis_client import client_of, until_answered
 from shoal.scrapy.visits import CURRENT, Visit
 from shoal.store.base import ItemRow
 

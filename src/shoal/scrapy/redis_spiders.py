@@ -23,8 +23,7 @@ from scrapy.spiders import CrawlSpider
 
 from shoal.errors import ShoalError, UsageError
 from shoal.scrapy.bridge import Bridge, bridge_of
-from shoal.scrapy.redis_calls import sleep, until_answered
-from shoal.scrapy.redis_settings import START_KEY, client_of, frontier_of, idle_seconds_of
+from shoal.scrapy.redis_client import START_KEY, client_of, frontier_of, idle_seconds_of, sleep, until_answered
 from shoal.scrapy.requests import ENTRY
 from shoal.text.errors import line_of
 from shoal.text.secrets import masked

@@ -23,7 +23,7 @@ from shoal.results.export import STDOUT, check_targets
 from shoal.scrapy.bridge import bridge_of, spider_of
 from shoal.scrapy.crawl import ScrapyCrawl
 from shoal.scrapy.pools import exits_file, pools_of
-from shoal.scrapy.redis_settings import frontier_of, reads_redis, remarks_on
+from shoal.scrapy.redis_client import frontier_of, reads_redis, remarks_on
 from shoal.settings.layers import resolve
 from shoal.settings.table import EXITS_VARIABLE, Settings
 from shoal.settings.values import parse_rate

@@ -1,19 +1,27 @@
-"""The settings of scrapy-redis as shoal understands them."""
+"""The settings of scrapy-redis as shoal understands them, the client that they name, and calls that are repeated while
+Redis is unreachable."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from scrapy import Spider
 from scrapy.settings import BaseSettings
+from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.misc import load_object
+from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
 
 from shoal.errors import UsageError
+from shoal.text.errors import line_of
 from shoal.version import install_command
 
 if TYPE_CHECKING:
     from redis import Redis
+
 
 SCRAPY_REDIS = "scrapy_redis."
 UNUSED_DUPEFILTER = "DUPEFILTER_CLASS of scrapy_redis is not used: the frontier knows its requests by fingerprint"
@@ -93,3 +101,40 @@ def _parameters(settings: BaseSettings) -> dict[str, Any]:
     given = dict(settings.getdict("REDIS_PARAMS"))
     given.update({name: settings[setting] for setting, name in _CLIENT.items() if settings.get(setting)})
     return given
+
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 5.0
+
+T = TypeVar("T")
+
+
+async def until_answered(step: Callable[[], T], *, say: Callable[[str], None], patience: float = float("inf")) -> T:
+    """The result of a Redis call, made in another thread. An error is reported and the call repeated for `patience`
+    seconds; an error that waiting does not help, such as a key of the wrong type, is raised at once."""
+    from redis.exceptions import RedisError
+
+    began, pause, has_said = time.monotonic(), FIRST_PAUSE_SECONDS, False
+    while True:
+        try:
+            return await maybe_deferred_to_future(deferToThread(step))
+        except RedisError as error:
+            if _is_wrong(error) or time.monotonic() - began >= patience:
+                raise
+            if not has_said:
+                has_said = True
+                say(f"{line_of(error)}; waiting")
+        await sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+async def sleep(seconds: float) -> None:
+    """Sleep without blocking the reactor."""
+    from twisted.internet import reactor
+
+    await maybe_deferred_to_future(deferLater(reactor, seconds))
+
+
+def _is_wrong(error: Exception) -> bool:
+    """Whether waiting does not help."""
+    return any(word in str(error) for word in ("SHOALTYPE", "WRONGTYPE"))
