@@ -1,5 +1,5 @@
 """Pure rules that all stores share: which rows can be stored, how an item is merged with its stored content (`fold`),
-and how an item differs between two moments (`difference`).
+and how an item differs between two moments (`difference`); the weeks of the fetch log.
 
 All stores refuse the same rows: a crawl that works on a laptop works on the fleet."""
 
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from datetime import date, timedelta
+from typing import Any, Final
 
 import msgspec
 
@@ -330,3 +332,36 @@ def _changed(item: History, since: float) -> Difference | None:
 
 def _data(content: Content | None) -> bytes | None:
     return None if content is None else content.data
+
+
+WEEK_SECONDS: Final = 7 * 86_400
+MONDAY_SECONDS: Final = 4 * 86_400  # the first Monday of 1970
+# Lines per moved part: held in memory at once and deleted in one transaction.
+LINES_PER_PART: Final = 20_000
+_FIRST_MONDAY: Final = date(1970, 1, 5)
+
+
+def week_of(at: float) -> int:
+    """The number of the week of a time. Weeks begin on Monday, UTC; all times before 1970 are in the first week."""
+    return max(int((at - MONDAY_SECONDS) // WEEK_SECONDS), -1)
+
+
+def monday_of(week: int) -> float:
+    """When a week begins, in Unix time; the first week has no beginning."""
+    return float(week * WEEK_SECONDS + MONDAY_SECONDS) if week >= 0 else -float("inf")
+
+
+def week_text(week: int) -> str:
+    """The Monday of a week: 2026-03-02."""
+    return (_FIRST_MONDAY + timedelta(weeks=week)).isoformat()
+
+
+def week_number(text: str) -> int:
+    """The number of a week, from its Monday."""
+    return (date.fromisoformat(text) - _FIRST_MONDAY).days // 7
+
+
+def new_name(week: int) -> str:
+    """A unique file name for this week, also among copies of this store. Programs that read many Parquet files see a
+    folder like week=2026-03-02 as a column."""
+    return f"log/week={week_text(week)}/{secrets.token_hex(8)}.parquet"

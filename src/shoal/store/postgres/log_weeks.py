@@ -19,7 +19,7 @@ from shoal.errors import ShoalError
 from shoal.store.base import FetchRow, LogPart, MovedPart, Put
 from shoal.store.postgres.connection import Connection, PostgresLink
 from shoal.store.postgres.read import seconds_of
-from shoal.store.weeks import LINES_PER_PART, monday_of, new_name, week_number, week_of, week_text
+from shoal.store.rules import LINES_PER_PART, monday_of, new_name, week_number, week_of, week_text
 
 LOCK_SECONDS: Final = 2
 REST_SECONDS: Final = 60.0

@@ -25,8 +25,7 @@ from shoal.store.postgres.outbox import PostgresOutbox
 from shoal.store.postgres.schema import prepare
 from shoal.store.postgres.views import PostgresViews
 from shoal.store.postgres.write import drop_versions, kept_time, write_fetches, write_items
-from shoal.store.rules import check_moments, mended, storable_keys, storable_looks
-from shoal.store.weeks import week_of
+from shoal.store.rules import check_moments, mended, storable_keys, storable_looks, week_of
 
 QUERY_SECONDS = 60.0
 

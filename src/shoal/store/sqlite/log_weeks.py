@@ -15,7 +15,7 @@ import msgspec
 from shoal.errors import StorageError
 from shoal.sqlite_file import FileConnection, transaction
 from shoal.store.base import FetchRow, LogPart, MovedPart, Put
-from shoal.store.weeks import LINES_PER_PART, monday_of, new_name, week_number, week_of, week_text
+from shoal.store.rules import LINES_PER_PART, monday_of, new_name, week_number, week_of, week_text
 
 LOG_TABLES: Final = ("fetch", "earlier_fetch")
 ROWS_PER_STEP: Final = 20_000
