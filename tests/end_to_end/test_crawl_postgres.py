@@ -20,7 +20,7 @@ from shoal.crawl.opening import Places, opened
 from shoal.model import Progress, WorkerBeat
 from shoal.run.coordinator import Coordinator
 from shoal.store.base import ItemFilter
-from shoal.testing.chaos.survey import survey
+from shoal.testing.chaos.check import check_crawl
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import eventually
@@ -120,7 +120,7 @@ class StoredCrawl:
         """Every page once in the store, none lost, none fetched twice: no lease ran out."""
         async with opened(self.places) as (frontier, store):
             (crawl,) = await frontier.crawls()
-            found = await survey(frontier, store, crawl)
+            found = await check_crawl(frontier, store, crawl)
             assert found.faults == []
             assert found.ok == found.progress.done == PAGES
             assert await store.count_items(ItemFilter(crawl=crawl.id)) == PAGES

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.insight.bounds import why_so
 from shoal.policy.politeness import allowed_interval
-from shoal.testing.sites.knee_site import KneeSite
+from shoal.testing.sites.graph_site import KneeSite
 from shoal.testing.sites.loopback import Hit
 from shoal.testing.waiting import eventually
 

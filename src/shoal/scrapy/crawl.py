@@ -127,8 +127,8 @@ async def crawl_to_fill(
         begun_with = record_of(former).fingerprints or PROJECT
         if form and form != begun_with:
             raise UsageError(
-                f"{former.id} is unfinished and makes its keys by the fingerprints of {begun_with}, not of {form}: let"
-                f" it finish, or discard it with `scrapy crawl {wanted.spider} -s SHOAL_FRESH=1`, then import"
+                f"{former.id} is unfinished and makes its keys from the fingerprints of {begun_with}, not of {form}:"
+                f" let it finish, or discard it with `scrapy crawl {wanted.spider} -s SHOAL_FRESH=1`, then import"
             )
         return former, begun_with, False
     imported = [crawl.id for crawl in crawls if not crawl.refusal and record_of(crawl).fingerprints]

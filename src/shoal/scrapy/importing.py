@@ -362,7 +362,7 @@ def _check_exists(source: QueueSource, state: SourceState, report: ImportReport)
     keys = source.keys
     start = f"; {several(report.start_urls, 'start URL')} in {keys.start} need no import" if report.start_urls else ""
     raise UsageError(
-        f"there is neither {keys.queue} nor {keys.filter} in Redis at {source.shown}{start}: check the spider's name"
+        f"neither {keys.queue} nor {keys.filter} is in Redis at {source.shown}{start}: check the spider's name"
         " and the database, or name them with --from, --queue-key and --dupefilter-key"
     )
 
@@ -384,8 +384,8 @@ async def _read_sample(source: QueueSource, state: SourceState, options: ImportO
     if pickled:
         raise ShoalError(
             f"{pickled:,} of {several(seen, 'request')} in {source.keys.queue} are pickled, and nothing was taken over:"
-            " to unpickle runs any code that whoever can write to this Redis has put there. Add --trust-pickle if only"
-            " your own processes can, or let scrapy-redis finish its queue"
+            " unpickling runs any code that somebody with write access to this Redis has put there. Add"
+            " --trust-pickle if only your own processes can, or let scrapy-redis finish its queue"
         )
     return sample
 

@@ -149,7 +149,7 @@ class FetchRow(msgspec.Struct, frozen=True, kw_only=True):
     last_modified: str = ""
 
 
-class PageLook(msgspec.Struct, frozen=True, kw_only=True):
+class ScrapedPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page was scraped at a time and had exactly the items with these keys, written now or earlier.
 
     `url` is spelled as in the `ItemRow`s of the page. `token` is the token of the lease: an older scrape neither brings
@@ -334,7 +334,7 @@ class Store(Protocol):
         fetches: Sequence[FetchRow],
         *,
         rule: ItemRule = ItemRule(),
-        looks: Sequence[PageLook] = (),
+        pages: Sequence[ScrapedPage] = (),
     ) -> dict[int, str]:
         """Write all rows or none, except items that can never be stored: returns why, by index in `items`.
 
@@ -342,9 +342,9 @@ class Store(Protocol):
         only gets a new `last_seen`, and so does an item that is too fresh to be written. Several rows of one identity:
         as if written one by one.
 
-        `looks` are applied after the items. An item that a look names was seen at its time. An item with the URL of the
-        page that the look does not name is missing since then, unless it was seen later. An item seen again, by a look
-        or row that is not older in token and time, is neither missing nor gone."""
+        `pages` are applied after the items. An item that a page names was seen at the time of the page. An item with
+        the URL of the page that is not among its keys is missing since then, unless it was seen later. An item seen
+        again, by a page or row that is not older in token and time, is neither missing nor gone."""
 
     async def mark_gone(
         self, spider: str, *, at: float, missing_before: float | None = None, unseen_since: float | None = None

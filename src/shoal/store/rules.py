@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.store.base import VALIDATOR_LENGTH, Difference, FetchRow, ItemRow, ItemRule, PageLook
+from shoal.store.base import VALIDATOR_LENGTH, Difference, FetchRow, ItemRow, ItemRule, ScrapedPage
 
 MAX_DATA_BYTES = 16 * 1024 * 1024
 MAX_KEY_BYTES = 2048
@@ -58,12 +58,12 @@ def storable_keys(keys: Iterable[str]) -> list[str]:
     return [key for key in dict.fromkeys(keys) if _key_fault(key) is None]
 
 
-def storable_looks(looks: Iterable[PageLook]) -> list[PageLook]:
-    """The looks with their valid keys; looks at pages with an invalid URL are left out."""
+def storable_pages(pages: Iterable[ScrapedPage]) -> list[ScrapedPage]:
+    """The pages with their valid keys; pages with an invalid URL are left out."""
     return [
-        msgspec.structs.replace(look, keys=tuple(storable_keys(look.keys)))
-        for look in looks
-        if _url_fault(look.url) is None
+        msgspec.structs.replace(page, keys=tuple(storable_keys(page.keys)))
+        for page in pages
+        if _url_fault(page.url) is None
     ]
 
 

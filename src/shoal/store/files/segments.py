@@ -16,12 +16,12 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from shoal.errors import StorageBroken, StorageError
-from shoal.store.base import FetchRow, ItemRow, ItemRule, PageLook
+from shoal.store.base import FetchRow, ItemRow, ItemRule, ScrapedPage
 
 SEGMENT_BYTES = 64 * 1024 * 1024
-ITEMS, FETCHES, LOOKS = "items", "fetches", "looks"
+ITEMS, FETCHES, PAGES = "items", "fetches", "pages"
 
-_Line = TypeVar("_Line", bound="ItemLine | FetchLine | LookLine")
+_Line = TypeVar("_Line", bound="ItemLine | FetchLine | PageLine")
 
 
 class ItemLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -55,8 +55,8 @@ class GoneOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unseen_since: float | None = None
 
 
-class LookLine(PageLook, frozen=True, kw_only=True, omit_defaults=True):
-    """One look at a page. With `gone` it is an order to mark items of its spider as gone, with `deletes` an order to
+class PageLine(ScrapedPage, frozen=True, kw_only=True, omit_defaults=True):
+    """One scraped page. With `gone` it is an order to mark items of its spider as gone, with `deletes` an order to
     delete the items that this crawl wrote last."""
 
     gone: GoneOrder | None = None
@@ -94,11 +94,11 @@ def fetch_lines(rows: Sequence[FetchRow], *, now: float, deletes: bool = False) 
     return msgspec.json.Encoder().encode_lines(lines)
 
 
-def look_lines(looks: Sequence[PageLook], *, now: float, gone: GoneOrder | None = None, deletes: str = "") -> bytes:
-    """The looks as lines of one batch."""
+def page_lines(pages: Sequence[ScrapedPage], *, now: float, gone: GoneOrder | None = None, deletes: str = "") -> bytes:
+    """The pages as lines of one batch."""
     lines = [
-        LookLine(**msgspec.structs.asdict(look), gone=gone, deletes=deletes, written=now, left=left)
-        for left, look in zip(range(len(looks) - 1, -1, -1), looks, strict=True)
+        PageLine(**msgspec.structs.asdict(page), gone=gone, deletes=deletes, written=now, left=left)
+        for left, page in zip(range(len(pages) - 1, -1, -1), pages, strict=True)
     ]
     return msgspec.json.Encoder().encode_lines(lines)
 
@@ -139,13 +139,13 @@ def segments(folder: Path, which: str) -> list[Path]:
 
 
 class Segment:
-    """Files for items and log lines, and a third for looks once there are any. While it is open, no other process
+    """Files for items and log lines, and a third for pages once there are any. While it is open, no other process
     appends to it."""
 
     def __init__(self, items: BinaryIO, fetches: BinaryIO) -> None:
         self._items = items
         self._fetches = fetches
-        self._looks: BinaryIO | None = None
+        self._pages: BinaryIO | None = None
 
     @classmethod
     def take(cls, folder: Path, *, now: float) -> Segment:
@@ -173,31 +173,31 @@ class Segment:
             _cut_torn_tail(path, ItemLine, items)
             _cut_torn_tail(partner(path), FetchLine, fetches)
             segment = cls(items, fetches)
-            if partner(path, LOOKS).exists():
-                opened.enter_context(segment._file_of_looks())
+            if partner(path, PAGES).exists():
+                opened.enter_context(segment._pages_file())
             opened.pop_all()
             return segment
 
-    def _file_of_looks(self) -> BinaryIO:
-        if self._looks is None:
-            path = partner(Path(self._items.name), LOOKS)
+    def _pages_file(self) -> BinaryIO:
+        if self._pages is None:
+            path = partner(Path(self._items.name), PAGES)
             is_new = not path.exists()
-            self._looks = path.open("a+b", buffering=0)
-            _cut_torn_tail(path, LookLine, self._looks)
+            self._pages = path.open("a+b", buffering=0)
+            _cut_torn_tail(path, PageLine, self._pages)
             if is_new:
                 _sync_folder(path.parent)
-        return self._looks
+        return self._pages
 
     @property
     def is_full(self) -> bool:
-        files = (self._items, self._fetches, self._looks)
+        files = (self._items, self._fetches, self._pages)
         return max(os.fstat(file.fileno()).st_size for file in files if file is not None) >= SEGMENT_BYTES
 
-    def append(self, items: bytes, fetches: bytes, looks: bytes = b"") -> None:
+    def append(self, items: bytes, fetches: bytes, pages: bytes = b"") -> None:
         """Append the texts: all are on disk when this returns, none when it raises."""
         parts = [(file, text) for file, text in ((self._items, items), (self._fetches, fetches)) if text]
-        if looks:
-            parts.append((self._file_of_looks(), looks))
+        if pages:
+            parts.append((self._pages_file(), pages))
         for file, _ in parts:
             _check_in_place(file)
         sizes = [(file, os.fstat(file.fileno()).st_size) for file, _ in parts]
@@ -216,8 +216,8 @@ class Segment:
             ) from error
 
     def close(self) -> None:
-        if self._looks is not None:
-            self._looks.close()
+        if self._pages is not None:
+            self._pages.close()
         self._fetches.close()
         self._items.close()
 
@@ -267,7 +267,7 @@ def _write_all(file: BinaryIO, text: bytes) -> None:
         left = left[os.write(file.fileno(), left) :]
 
 
-def _cut_torn_tail(path: Path, kind: type[ItemLine | FetchLine | LookLine], file: BinaryIO) -> None:
+def _cut_torn_tail(path: Path, kind: type[ItemLine | FetchLine | PageLine], file: BinaryIO) -> None:
     end = max((end for end, _ in batches(path, kind, start=0)), default=0)
     if end < os.fstat(file.fileno()).st_size:
         os.ftruncate(file.fileno(), end)

@@ -27,9 +27,9 @@ from shoal.store.base import (
     ItemRow,
     ItemRule,
     MovedPart,
-    PageLook,
     Put,
     QueryAnswer,
+    ScrapedPage,
     Store,
     StoredItem,
 )
@@ -37,11 +37,11 @@ from shoal.store.files.outbox import FilesOutbox, read_sinks
 from shoal.store.files.segments import (
     FETCHES,
     ITEMS,
-    LOOKS,
+    PAGES,
     FetchLine,
     GoneOrder,
     ItemLine,
-    LookLine,
+    PageLine,
     Segment,
     batches,
     drop_old_log,
@@ -49,11 +49,11 @@ from shoal.store.files.segments import (
     fetch_lines,
     item_lines,
     locked,
-    look_lines,
+    page_lines,
     segments,
 )
 from shoal.store.item_views import ItemView, ViewCount
-from shoal.store.rules import mended, storable, storable_looks
+from shoal.store.rules import mended, storable, storable_pages
 
 
 class NoViews:
@@ -126,9 +126,9 @@ class Chunk(msgspec.Struct, kw_only=True):
     rule: ItemRule = ItemRule()
     items: list[ItemRow] = msgspec.field(default_factory=list)
     fetches: list[FetchRow] = msgspec.field(default_factory=list)
-    looks: list[PageLook] = msgspec.field(default_factory=list)
+    pages: list[ScrapedPage] = msgspec.field(default_factory=list)
     deleted_crawl: str = ""
-    gone: LookLine | None = None
+    gone: PageLine | None = None
     done: dict[str, int] = msgspec.field(default_factory=dict)
 
 
@@ -166,29 +166,29 @@ class FilesStore:
         fetches: Sequence[FetchRow],
         *,
         rule: ItemRule = ItemRule(),
-        looks: Sequence[PageLook] = (),
+        pages: Sequence[ScrapedPage] = (),
     ) -> dict[int, str]:
         """Append all rows or none; they are on disk when this returns."""
-        return await self._run(self._write, items, fetches, rule, looks) if items or fetches or looks else {}
+        return await self._run(self._write, items, fetches, rule, pages) if items or fetches or pages else {}
 
     async def mark_gone(
         self, spider: str, *, at: float, missing_before: float | None = None, unseen_since: float | None = None
     ) -> int:
         """Append the order and apply it, while no other process updates the index, so that the count is exact."""
         order = GoneOrder(at=at, missing_before=missing_before, unseen_since=unseen_since)
-        return await self._order(PageLook(spider=spider, url="", keys=(), at=at), gone=order)
+        return await self._order(ScrapedPage(spider=spider, url="", keys=(), at=at), gone=order)
 
     async def delete_items(self, spider: str, crawl: str) -> int:
         """Append the order and apply it. The lines stay in their files but are no longer read."""
-        return await self._order(PageLook(spider=spider, url="", keys=(), at=self._clock()), deletes=crawl)
+        return await self._order(ScrapedPage(spider=spider, url="", keys=(), at=self._clock()), deletes=crawl)
 
-    async def _order(self, look: PageLook, *, gone: GoneOrder | None = None, deletes: str = "") -> int:
+    async def _order(self, page: ScrapedPage, *, gone: GoneOrder | None = None, deletes: str = "") -> int:
         """Append an order and update the index with it; returns how many items it affected."""
         async with self._alone():
             index = await self._index_alone()
             # Orders of other processes: not part of this count.
             await self._fold(ITEMS, index)
-            lines = look_lines([look], now=self._clock(), gone=gone, deletes=deletes)
+            lines = page_lines([page], now=self._clock(), gone=gone, deletes=deletes)
             await self._run(self._append, b"", b"", lines)
             return await self._fold(ITEMS, index)
 
@@ -281,18 +281,18 @@ class FilesStore:
         return await asyncio.get_running_loop().run_in_executor(self._thread, translated)
 
     def _write(
-        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule, looks: Sequence[PageLook]
+        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule, pages: Sequence[ScrapedPage]
     ) -> dict[int, str]:
         good, refused = storable(items)
         now = self._clock()
         self._append(
             item_lines([row for row, _ in good], rule=rule, now=now),
             fetch_lines(list(map(mended, fetches)), now=now),
-            look_lines(storable_looks(looks), now=now),
+            page_lines(storable_pages(pages), now=now),
         )
         return refused
 
-    def _append(self, items: bytes, fetches: bytes, looks: bytes = b"") -> None:
+    def _append(self, items: bytes, fetches: bytes, pages: bytes = b"") -> None:
         if self._segment is not None and self._segment.is_full:
             self._segment.close()
             self._segment = None
@@ -308,7 +308,7 @@ class FilesStore:
                 why = error.strerror or str(error)
                 raise StorageError(f"{self._folder}: {why}; fix that and run again") from error
         try:
-            self._segment.append(items, fetches, looks)
+            self._segment.append(items, fetches, pages)
         except StorageError:
             # Closed: the next process that takes this segment truncates a torn tail.
             self._segment.close()
@@ -367,8 +367,8 @@ class FilesStore:
         gone = 0
         chunks = await self._run(self._unread, kind)
         while (chunk := await self._run(next, chunks, None)) is not None:
-            if chunk.items or chunk.fetches or chunk.looks:
-                await index.write(chunk.items, chunk.fetches, rule=chunk.rule, looks=chunk.looks)
+            if chunk.items or chunk.fetches or chunk.pages:
+                await index.write(chunk.items, chunk.fetches, rule=chunk.rule, pages=chunk.pages)
             if chunk.deleted_crawl:
                 await index.delete_crawl(chunk.deleted_crawl)
             if chunk.gone is not None and chunk.gone.gone is not None:
@@ -382,8 +382,8 @@ class FilesStore:
         """The lines that are not in the index yet, of all processes, in the order of writing."""
         done = dict(self._connection.execute("SELECT name, done FROM segment"))
         streams = []
-        # Looks follow the items of the same write: `merge` keeps the order of streams at equal times.
-        for one in (ITEMS, LOOKS) if kind == ITEMS else (kind,):
+        # Pages follow the items of the same write: `merge` keeps the order of streams at equal times.
+        for one in (ITEMS, PAGES) if kind == ITEMS else (kind,):
             for path in segments(self._folder, one):
                 start = done.get(path.name, 0)
                 if path.stat().st_size != start:
@@ -419,7 +419,7 @@ def _make(folder: Path) -> None:
 
 
 def _written(path: Path, kind: str, *, start: int) -> Iterator[tuple[float, str, int, list[Any]]]:
-    line: type[Any] = {ITEMS: ItemLine, FETCHES: FetchLine, LOOKS: LookLine}[kind]
+    line: type[Any] = {ITEMS: ItemLine, FETCHES: FetchLine, PAGES: PageLine}[kind]
     for end, batch in batches(path, line, start=start):
         yield batch[-1].written, path.name, end, batch
 
@@ -428,10 +428,10 @@ def _chunks(parts: Iterator[tuple[float, str, int, list[Any]]]) -> Iterator[Chun
     chunk = Chunk()
     for _, name, end, batch in parts:
         rule = batch[0].rule if isinstance(batch[0], ItemLine) else chunk.rule
-        size = len(chunk.items) + len(chunk.fetches) + len(chunk.looks)
-        # A store applies looks after items.
-        is_after_looks = chunk.looks and isinstance(batch[0], ItemLine)
-        if chunk.done and (rule != chunk.rule or size >= CHUNK_ROWS or is_after_looks):
+        size = len(chunk.items) + len(chunk.fetches) + len(chunk.pages)
+        # A store applies pages after items.
+        is_after_pages = chunk.pages and isinstance(batch[0], ItemLine)
+        if chunk.done and (rule != chunk.rule or size >= CHUNK_ROWS or is_after_pages):
             yield chunk
             chunk = Chunk()
         chunk.rule = rule
@@ -449,11 +449,11 @@ def _add(batch: list[Any], chunk: Chunk) -> None:
         if isinstance(line, ItemLine):
             fields = {name: getattr(line, name) for name in ("spider", "key", "url", "crawl", "token", "at")}
             chunk.items.append(ItemRow(**fields, data=bytes(line.data)))
-        elif isinstance(line, LookLine):
+        elif isinstance(line, PageLine):
             if line.gone is not None or line.deletes:
                 chunk.gone = line
             else:
-                chunk.looks.append(PageLook(**{name: getattr(line, name) for name in PageLook.__struct_fields__}))
+                chunk.pages.append(ScrapedPage(**{name: getattr(line, name) for name in ScrapedPage.__struct_fields__}))
         elif line.deletes:
             chunk.deleted_crawl = line.crawl
         else:

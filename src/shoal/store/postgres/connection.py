@@ -103,7 +103,9 @@ class PostgresLink:
             except RuntimeError as error:
                 if not is_of_lost_line(error):
                     raise
-                raise ServerUnreachable(f"cannot reach PostgreSQL at {self.address.shown}: the line was lost") from None
+                raise ServerUnreachable(
+                    f"cannot reach PostgreSQL at {self.address.shown}: the connection was lost"
+                ) from None
             finally:
                 # Cancelled or broken in the middle of an answer: not usable again.
                 if connection is not None:
@@ -150,7 +152,7 @@ def _of_the_server(code: str, text: str, address: Address) -> ShoalError:
         return RowRefused(f"PostgreSQL at {at} refuses: {text}")
     match code:
         case "28P01" | "28000":
-            return UsageError(f"PostgreSQL at {at} refuses us: {text}; check user and password in the URL")
+            return UsageError(f"PostgreSQL at {at} refuses the login: {text}; check user and password in the URL")
         case "3D000":
             return UsageError(f"no database {name!r} on PostgreSQL at {at}: make it with `createdb {name}`")
         case "42501" if text.startswith(_OF_ONE_TABLE):
@@ -160,7 +162,7 @@ def _of_the_server(code: str, text: str, address: Address) -> ShoalError:
             )
         case "42501":
             return UsageError(
-                f"PostgreSQL at {at} does not let us in: {text}; ask its owner for"
+                f"PostgreSQL at {at} denies access: {text}; ask its owner for"
                 f' GRANT CREATE ON DATABASE "{name}", or for a schema of your own'
             )
         case "26000" | "42P05":

@@ -1,4 +1,4 @@
-"""Items that are missing, gone or back: applying looks at pages, marking items as gone, and differences between two
+"""Items that are missing, gone or back: applying scraped pages, marking items as gone, and differences between two
 moments."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.store.base import Difference, ItemRow, PageLook
+from shoal.store.base import Difference, ItemRow, ScrapedPage
 from shoal.store.postgres.connection import Connection, PostgresLink
 from shoal.store.postgres.read import (
     LARGE_ITEM,
@@ -106,27 +106,27 @@ _LOCK = """
 # Token 0: unknown.
 _SEEN = """
     UPDATE items AS old SET
-        written_at = CASE WHEN look.at > last_seen THEN coalesce(written_at, last_seen) ELSE written_at END,
-        last_seen = greatest(last_seen, look.at),
-        moves = moves + CASE WHEN gone_at IS NOT NULL AND look.at >= missing_since THEN 1 ELSE 0 END,
-        left_at = CASE WHEN gone_at IS NOT NULL AND look.at >= missing_since THEN gone_at ELSE left_at END,
-        back_at = CASE WHEN gone_at IS NOT NULL AND look.at >= missing_since THEN greatest(last_seen, look.at)
+        written_at = CASE WHEN page.at > last_seen THEN coalesce(written_at, last_seen) ELSE written_at END,
+        last_seen = greatest(last_seen, page.at),
+        moves = moves + CASE WHEN gone_at IS NOT NULL AND page.at >= missing_since THEN 1 ELSE 0 END,
+        left_at = CASE WHEN gone_at IS NOT NULL AND page.at >= missing_since THEN gone_at ELSE left_at END,
+        back_at = CASE WHEN gone_at IS NOT NULL AND page.at >= missing_since THEN greatest(last_seen, page.at)
                        ELSE back_at END,
-        gone_at = CASE WHEN look.at >= missing_since THEN NULL ELSE gone_at END,
-        missing_since = CASE WHEN look.at >= missing_since THEN NULL ELSE missing_since END
+        gone_at = CASE WHEN page.at >= missing_since THEN NULL ELSE gone_at END,
+        missing_since = CASE WHEN page.at >= missing_since THEN NULL ELSE missing_since END
     FROM (SELECT spider, key, to_timestamp(seconds) AS at, token
           FROM unnest($1::text[], $2::text[], $3::float8[], $4::bigint[])
-              AS given (spider, key, seconds, token)) AS look
-    WHERE old.spider = look.spider AND old.key = look.key AND (look.token = 0 OR look.token >= fence)
-        AND (last_seen < look.at OR look.at >= missing_since)"""
+              AS given (spider, key, seconds, token)) AS page
+    WHERE old.spider = page.spider AND old.key = page.key AND (page.token = 0 OR page.token >= fence)
+        AND (last_seen < page.at OR page.at >= missing_since)"""
 # The fence keeps out older scrapes: an older scrape that is stored later does not bring the item back.
 _MISSING = """
-    UPDATE items AS old SET missing_since = look.at, fence = greatest(fence, look.token)
+    UPDATE items AS old SET missing_since = page.at, fence = greatest(fence, page.token)
     FROM (SELECT spider, url, keys, to_timestamp(seconds) AS at, token
           FROM unnest($1::text[], $2::text[], $3::jsonb[], $4::float8[], $5::bigint[])
-              AS given (spider, url, keys, seconds, token)) AS look
-    WHERE old.url = look.url AND old.spider = look.spider AND missing_since IS NULL AND last_seen < look.at
-        AND (look.token = 0 OR look.token >= fence) AND NOT look.keys ? old.key"""
+              AS given (spider, url, keys, seconds, token)) AS page
+    WHERE old.url = page.url AND old.spider = page.spider AND missing_since IS NULL AND last_seen < page.at
+        AND (page.token = 0 OR page.token >= fence) AND NOT page.keys ? old.key"""
 
 _MISSING_KEYS = f"""
     SELECT key FROM items WHERE missing_since < to_timestamp($2) AND gone_at IS NULL AND spider = $1
@@ -153,45 +153,45 @@ _DELETE = """
     WHERE old.spider = chosen.spider AND old.key = chosen.key AND old.crawl = $3 RETURNING old.key"""
 
 
-async def lock_items(connection: Connection, items: Sequence[ItemRow], looks: Sequence[PageLook]) -> None:
-    """Lock the rows that a write with looks will change, at the beginning of its transaction."""
-    names = {(row.spider, row.key) for row in items} | {(look.spider, key) for look in looks for key in look.keys}
-    values = [spider for spider, _ in names], [key for _, key in names], [look.url for look in looks]
+async def lock_items(connection: Connection, items: Sequence[ItemRow], pages: Sequence[ScrapedPage]) -> None:
+    """Lock the rows that a write with pages will change, at the beginning of its transaction."""
+    names = {(row.spider, row.key) for row in items} | {(page.spider, key) for page in pages for key in page.keys}
+    values = [spider for spider, _ in names], [key for _, key in names], [page.url for page in pages]
     await connection.execute(_LOCK, *values)
 
 
-async def write_looks(connection: Connection, looks: Sequence[PageLook]) -> None:
-    """Apply looks, inside the caller's transaction."""
-    for some in _rounds(looks):
-        named = [(look, key) for look in some for key in look.keys]
+async def write_pages(connection: Connection, pages: Sequence[ScrapedPage]) -> None:
+    """Apply pages, inside the caller's transaction."""
+    for some in _rounds(pages):
+        named = [(page, key) for page in some for key in page.keys]
         if named:
             await connection.execute(
                 _SEEN,
-                [look.spider for look, _ in named],
+                [page.spider for page, _ in named],
                 [key for _, key in named],
-                [kept_time(look.at) for look, _ in named],
-                [look.token for look, _ in named],
+                [kept_time(page.at) for page, _ in named],
+                [page.token for page, _ in named],
             )
         await connection.execute(
             _MISSING,
-            [look.spider for look in some],
-            [look.url for look in some],
-            [msgspec.json.encode(look.keys).decode() for look in some],
-            [kept_time(look.at) for look in some],
-            [look.token for look in some],
+            [page.spider for page in some],
+            [page.url for page in some],
+            [msgspec.json.encode(page.keys).decode() for page in some],
+            [kept_time(page.at) for page in some],
+            [page.token for page in some],
         )
 
 
-def _rounds(looks: Sequence[PageLook]) -> Iterator[list[PageLook]]:
-    """The looks in order, split before a page or item repeats: a statement cannot change a row twice."""
-    batch: list[PageLook] = []
+def _rounds(pages: Sequence[ScrapedPage]) -> Iterator[list[ScrapedPage]]:
+    """The pages in order, split before a page or item repeats: a statement cannot change a row twice."""
+    batch: list[ScrapedPage] = []
     met: set[tuple[str, str, bool]] = set()
-    for look in looks:
-        names = {(look.spider, key, False) for key in look.keys} | {(look.spider, look.url, True)}
+    for page in pages:
+        names = {(page.spider, key, False) for key in page.keys} | {(page.spider, page.url, True)}
         if names & met:
             yield batch
             batch, met = [], set()
-        batch.append(look)
+        batch.append(page)
         met |= names
     if batch:
         yield batch

@@ -202,7 +202,7 @@ async def answer(link: PostgresLink, sql: str, *, limit: int, seconds: float) ->
             statement = await connection.prepare(sql)
             columns = tuple(column.name for column in statement.get_attributes())
             if not columns:
-                raise UsageError("the statement gives no rows: write a SELECT")
+                raise UsageError("the statement returns no rows: write a SELECT")
             rows = await (await statement.cursor()).fetch(limit + 1)
         except asyncpg.PostgresError as error:
             raise _refusal(error, link, seconds) from None
@@ -228,7 +228,7 @@ async def _drop_superuser(connection: Connection, sql: str, link: PostgresLink) 
         await connection.execute(f"SET LOCAL ROLE {READER}")
     except (asyncpg.UndefinedObjectError, asyncpg.InvalidParameterValueError, asyncpg.InsufficientPrivilegeError):
         raise UsageError(
-            f"PostgreSQL at {link.address.shown} takes us for a superuser and has no role {READER}: give the URL of an"
+            f"PostgreSQL at {link.address.shown} gives us superuser rights and has no role {READER}: give the URL of an"
             " ordinary user"
         ) from None
 

@@ -13,8 +13,8 @@ from shoal.store.base import (
     ItemPage,
     ItemRow,
     ItemRule,
-    PageLook,
     QueryAnswer,
+    ScrapedPage,
     StoredItem,
 )
 from shoal.store.postgres import presence, read
@@ -25,7 +25,7 @@ from shoal.store.postgres.outbox import PostgresOutbox
 from shoal.store.postgres.schema import prepare
 from shoal.store.postgres.views import PostgresViews
 from shoal.store.postgres.write import drop_versions, kept_time, write_fetches, write_items
-from shoal.store.rules import check_moments, mended, storable_keys, storable_looks, week_of
+from shoal.store.rules import check_moments, mended, storable_keys, storable_pages, week_of
 
 QUERY_SECONDS = 60.0
 
@@ -59,22 +59,22 @@ class PostgresStore:
         fetches: Sequence[FetchRow],
         *,
         rule: ItemRule = ItemRule(),
-        looks: Sequence[PageLook] = (),
+        pages: Sequence[ScrapedPage] = (),
     ) -> dict[int, str]:
         """Write all rows or none in one transaction; returns why items can never be stored."""
-        if not items and not fetches and not looks:
+        if not items and not fetches and not pages:
             return {}
-        lines, looks = [mended(row) for row in fetches], storable_looks(looks)
+        lines, pages = [mended(row) for row in fetches], storable_pages(pages)
         await self._weeks.need({week_of(kept_time(row.at)) for row in lines})
         try:
             async with self._link.transaction() as connection:
-                if looks:
-                    await presence.lock_items(connection, items, looks)
+                if pages:
+                    await presence.lock_items(connection, items, pages)
                 refused = await write_items(connection, items, rule=rule)
-                await presence.write_looks(connection, looks)
+                await presence.write_pages(connection, pages)
                 await write_fetches(connection, lines)
         except RowRefused:
-            refused = await self._write_what_can_be(items, lines, rule=rule, looks=looks)
+            refused = await self._write_what_can_be(items, lines, rule=rule, pages=pages)
         return refused
 
     async def mark_gone(
@@ -161,7 +161,7 @@ class PostgresStore:
         await self._link.close()
 
     async def _write_what_can_be(
-        self, items: Sequence[ItemRow], lines: Sequence[FetchRow], *, rule: ItemRule, looks: Sequence[PageLook]
+        self, items: Sequence[ItemRow], lines: Sequence[FetchRow], *, rule: ItemRule, pages: Sequence[ScrapedPage]
     ) -> dict[int, str]:
         """The server refused a row that passed our checks: find it by halving and store the others."""
         refused: dict[int, str] = {}
@@ -186,6 +186,6 @@ class PostgresStore:
 
         async with self._link.transaction() as connection:
             await write_some(connection, range(len(items)))
-            await presence.write_looks(connection, looks)
+            await presence.write_pages(connection, pages)
             await write_fetches(connection, lines)
         return refused

@@ -300,8 +300,8 @@ class PostgresViews:
                 yield connection
             except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
                 raise StorageError(
-                    "somebody else holds the items or this view for long, as a query or a backup does: run this again"
-                    " when that is over"
+                    "another program locks the items or this view for long, such as a query or a backup: run this again"
+                    " when it has ended"
                 ) from None
             except asyncpg.DependentObjectsStillExistError as error:
                 what = self._link.address.without_secrets(error.detail or str(error))

@@ -1,4 +1,4 @@
-"""Items that are missing, gone or back: applying looks at pages, marking items as gone, and differences between two
+"""Items that are missing, gone or back: applying scraped pages, marking items as gone, and differences between two
 moments."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.store.base import Difference, PageLook
+from shoal.store.base import Difference, ScrapedPage
 from shoal.store.rules import Content, History, content_at, difference
 from shoal.store.sqlite.read import BATCH_BYTES
 
@@ -76,8 +76,8 @@ def _history(connection: sqlite3.Connection, spider: str, columns: list[Any], si
 
 ITEMS_PER_STEP = 1000
 
-# Created by the first look: spiders that never revisit a page do not pay for it. Not on (spider, url): few spiders
-# share a page.
+# Created with the first scraped page: spiders that never revisit a page do not pay for it. Not on (spider, url): few
+# spiders share a page.
 _BY_URL = "CREATE INDEX IF NOT EXISTS item_by_url ON item (url)"
 # `token` 0: unknown.
 _SEEN = """
@@ -102,19 +102,19 @@ _GONE_MISSING = f"""{_GONE} WHERE id IN (
 _GONE_UNSEEN = f"{_GONE} WHERE id > ? AND id <= ? AND +spider = ? AND gone_at IS NULL AND last_seen < ?"
 
 
-def write_looks(connection: sqlite3.Connection, looks: Sequence[PageLook]) -> None:
-    """Apply looks, inside the caller's transaction."""
-    if looks:
+def write_pages(connection: sqlite3.Connection, pages: Sequence[ScrapedPage]) -> None:
+    """Apply pages, inside the caller's transaction."""
+    if pages:
         connection.execute(_BY_URL)
-    for look in looks:
+    for page in pages:
         values = {
-            "spider": look.spider,
-            "url": look.url,
-            "keys": msgspec.json.encode(look.keys).decode(),
-            "at": look.at,
-            "token": look.token,
+            "spider": page.spider,
+            "url": page.url,
+            "keys": msgspec.json.encode(page.keys).decode(),
+            "at": page.at,
+            "token": page.token,
         }
-        if look.keys:
+        if page.keys:
             connection.execute(_SEEN, values)
         connection.execute(_MISSING, values)
 

@@ -235,7 +235,7 @@ def answer(connection: sqlite3.Connection, sql: str, *, limit: int, seconds: flo
     except StorageError as error:
         raise _refusal(error, seconds) from None
     if columns is None:
-        raise UsageError("the statement gives no rows: write a SELECT")
+        raise UsageError("the statement returns no rows: write a SELECT")
     return QueryAnswer(columns=tuple(name for name, *_ in columns), rows=rows[:limit], has_more=len(rows) > limit)
 
 

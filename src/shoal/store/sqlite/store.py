@@ -18,11 +18,11 @@ from shoal.store.base import (
     ItemPage,
     ItemRow,
     ItemRule,
-    PageLook,
     QueryAnswer,
+    ScrapedPage,
     StoredItem,
 )
-from shoal.store.rules import check_moments, mended, storable, storable_keys, storable_looks
+from shoal.store.rules import check_moments, mended, storable, storable_keys, storable_pages
 from shoal.store.sqlite import presence, read, write
 from shoal.store.sqlite.log_weeks import LOG_TABLES, ROWS_PER_STEP, SqliteLogWeeks
 from shoal.store.sqlite.outbox import SqliteOutbox
@@ -76,10 +76,10 @@ class SqliteStore:
         fetches: Sequence[FetchRow],
         *,
         rule: ItemRule = ItemRule(),
-        looks: Sequence[PageLook] = (),
+        pages: Sequence[ScrapedPage] = (),
     ) -> dict[int, str]:
         """Write all rows or none in one transaction; returns why items can never be stored."""
-        return await self._run(self._write, items, fetches, rule, looks) if items or fetches or looks else {}
+        return await self._run(self._write, items, fetches, rule, pages) if items or fetches or pages else {}
 
     async def mark_gone(
         self, spider: str, *, at: float, missing_before: float | None = None, unseen_since: float | None = None
@@ -231,13 +231,13 @@ class SqliteStore:
             last_id = batch[-1][0]
 
     def _write(
-        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule, looks: Sequence[PageLook]
+        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule, pages: Sequence[ScrapedPage]
     ) -> dict[int, str]:
         good, refused = storable(items)
         lines = [mended(row) for row in fetches]
         with transaction(self._connection):
             write.write_items(self._connection, good, rule=rule)
-            presence.write_looks(self._connection, storable_looks(looks))
+            presence.write_pages(self._connection, storable_pages(pages))
             write.write_fetches(self._connection, lines)
         return refused
 
