@@ -43,8 +43,7 @@ def filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def words(given: Iterable[str]) -> str:
-    """A command as a JSON list, which YAML reads as well: no word is split or quoted again. Callers double each `$` if
-    their format has variables."""
+    """A command as a JSON list, which YAML reads as well; callers double `$` if their format has variables."""
     return json.dumps(list(given), ensure_ascii=False)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from shoal.sqlite_file import FileConnection, connect, storage_errors, transaction
 from shoal.store.base import (
@@ -87,12 +88,14 @@ class SqliteStore:
         """Mark items as gone, in steps that let other processes write in between."""
         gone = 0
         if missing_before is not None:
-            while some := await self._step(self._mark_missing_gone, spider, at, missing_before):
+            while some := await self._step(presence.mark_missing_gone, spider, at=at, missing_before=missing_before):
                 gone += some
         if unseen_since is not None:
             last = await self._run(self._last_line, "item")
             for start in range(0, last, presence.ITEMS_PER_STEP):
-                gone += await self._step(self._mark_unseen_gone, spider, at, unseen_since, start)
+                gone += await self._step(
+                    presence.mark_unseen_gone, spider, at=at, unseen_since=unseen_since, start=start
+                )
         return gone
 
     def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
@@ -153,7 +156,7 @@ class SqliteStore:
         for table in LOG_TABLES:
             last = await self._run(self._last_line, table)
             for start in range(0, last, ROWS_PER_STEP):
-                gone += await self._step(self._drop_old, table, before, start)
+                gone += await self._step(write.drop_lines, table, before=before, start=start, end=start + ROWS_PER_STEP)
         return gone
 
     async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
@@ -161,7 +164,7 @@ class SqliteStore:
         before, gone = self._clock() - retention, 0
         last = await self._run(self._last_line, "item_version")
         for start in range(0, last, ROWS_PER_STEP):
-            gone += await self._step(self._drop_versions, spider, before, start)
+            gone += await self._step(write.drop_versions, spider, before=before, start=start, end=start + ROWS_PER_STEP)
         return gone
 
     async def query(self, sql: str, *, limit: int, seconds: float = QUERY_SECONDS) -> QueryAnswer:
@@ -184,13 +187,13 @@ class SqliteStore:
     async def delete_crawl(self, crawl: str) -> None:
         """Delete the crawl's fetch log, in steps that let other processes write in between."""
         for table in LOG_TABLES:
-            while await self._step(self._delete_some, table, crawl):
+            while await self._step(write.delete_lines, table, crawl, limit=DELETED_PER_STEP):
                 pass
 
     async def delete_items(self, spider: str, crawl: str) -> int:
         """Delete items with their versions, in steps that let other processes write in between."""
         gone = 0
-        while deleted := await self._step(self._delete_items, spider, crawl):
+        while deleted := await self._step(write.delete_items, spider, crawl, limit=DELETED_PER_STEP):
             gone += deleted
         return gone
 
@@ -214,11 +217,19 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(self._thread, translated)
 
     async def _step(
-        self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+        self,
+        work: Callable[Concatenate[sqlite3.Connection, _Arguments], _Result],
+        *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs,
     ) -> _Result:
-        """Run one step of long work, then pause: a waiting process tries the lock of SQLite only now and then."""
+        """Run one transaction of long work, then pause: waiting processes try the lock of SQLite only now and then."""
+
+        def step() -> _Result:
+            with transaction(self._connection):
+                return work(self._connection, *args, **kwargs)
+
         began = time.monotonic()
-        result = await self._run(work, *args, **kwargs)
+        result = await self._run(step)
         await asyncio.sleep(min(MAX_PAUSE_SECONDS, time.monotonic() - began))
         return result
 
@@ -241,35 +252,9 @@ class SqliteStore:
             write.write_fetches(self._connection, lines)
         return refused
 
-    def _mark_missing_gone(self, spider: str, at: float, missing_before: float) -> int:
-        with transaction(self._connection):
-            return presence.mark_missing_gone(self._connection, spider, at=at, missing_before=missing_before)
-
-    def _mark_unseen_gone(self, spider: str, at: float, unseen_since: float, start: int) -> int:
-        with transaction(self._connection):
-            return presence.mark_unseen_gone(self._connection, spider, at=at, unseen_since=unseen_since, start=start)
-
     def _last_line(self, table: str) -> int:
         (last,) = self._connection.execute(f"SELECT coalesce(max(rowid), 0) FROM {table}").fetchone()  # noqa: S608 -- a table of ours
         return int(last)
-
-    def _drop_old(self, table: str, before: float, start: int) -> int:
-        query = f"DELETE FROM {table} WHERE rowid > ? AND rowid <= ? AND at < ?"  # noqa: S608 -- a table of ours
-        with transaction(self._connection):
-            return self._connection.execute(query, (start, start + ROWS_PER_STEP, before)).rowcount
-
-    def _drop_versions(self, spider: str | None, before: float, start: int) -> int:
-        with transaction(self._connection):
-            return write.drop_versions(self._connection, spider, before=before, start=start, end=start + ROWS_PER_STEP)
-
-    def _delete_some(self, table: str, crawl: str) -> int:
-        query = f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE crawl = ? LIMIT ?)"  # noqa: S608 -- a table of ours
-        with transaction(self._connection):
-            return self._connection.execute(query, (crawl, DELETED_PER_STEP)).rowcount
-
-    def _delete_items(self, spider: str, crawl: str) -> int:
-        with transaction(self._connection):
-            return write.delete_items(self._connection, spider, crawl, limit=DELETED_PER_STEP)
 
 
 def _connect(path: str | Path, *, create: bool) -> FileConnection:

@@ -199,3 +199,15 @@ def delete_items(connection: sqlite3.Connection, spider: str, crawl: str, *, lim
 def drop_versions(connection: sqlite3.Connection, spider: str | None, *, before: float, start: int, end: int) -> int:
     """Delete kept contents of these rows for which a newer content from before the time is known."""
     return connection.execute(_DROP_VERSIONS, {"start": start, "end": end, "spider": spider, "before": before}).rowcount
+
+
+def delete_lines(connection: sqlite3.Connection, table: str, crawl: str, *, limit: int) -> int:
+    """Delete some log lines of a crawl; returns how many."""
+    query = f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE crawl = ? LIMIT ?)"  # noqa: S608 -- a table of ours
+    return connection.execute(query, (crawl, limit)).rowcount
+
+
+def drop_lines(connection: sqlite3.Connection, table: str, *, before: float, start: int, end: int) -> int:
+    """Delete log lines of these rows that are older than `before`; returns how many."""
+    query = f"DELETE FROM {table} WHERE rowid > ? AND rowid <= ? AND at < ?"  # noqa: S608 -- a table of ours
+    return connection.execute(query, (start, end, before)).rowcount
