@@ -19,9 +19,8 @@ from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.beside import BesideOthers
 from shoal.testing.contract.frontier.case import CRAWL, check_counts, make_task, take, take_one
 from shoal.testing.contract.frontier.clock_promises import USUAL, SlowLine
-from shoal.testing.contract.frontier.known_promises import KnownPromises
 from shoal.testing.contract.frontier.life_promises import LifePromises
-from shoal.testing.contract.frontier.put_promises import PutPromises
+from shoal.testing.contract.frontier.put_promises import KnownPromises, PutPromises
 from shoal.testing.contract.frontier.ttl_promises import TtlPromises
 from shoal.testing.frontier_contract import FrontierContract
 from shoal.testing.servers.redis_server import RedisCluster, RedisServer

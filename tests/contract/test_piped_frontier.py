@@ -21,10 +21,9 @@ from shoal.pipes.frontier import ALL_VERBS, PipedFrontier
 from shoal.pipes.messages import REQUESTS
 from shoal.pipes.pump import Pump
 from shoal.testing.contract.frontier.case import FrontierCase
-from shoal.testing.contract.frontier.kind_promises import KindPromises
+from shoal.testing.contract.frontier.kind_promises import KindPromises, StagePromises
 from shoal.testing.contract.frontier.lease_promises import LeasePromises
 from shoal.testing.contract.frontier.settle_promises import SettlePromises
-from shoal.testing.contract.frontier.stage_promises import StagePromises
 from shoal.testing.contract.frontier.visit_promises import VisitPromises
 from shoal.testing.frontier_contract import FrontierContract
 from shoal.testing.servers.object_server import MotoServer

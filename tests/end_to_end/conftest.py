@@ -24,7 +24,7 @@ from shoal.crawl.sources import feed, requests_of
 from shoal.model import Progress
 from shoal.run.intakes import intake_of, settings_of
 from shoal.spider.loading import load_spider
-from shoal.testing.chaos.survey import survey
+from shoal.testing.chaos.check import check_crawl
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import eventually
@@ -101,7 +101,7 @@ class GraphCrawl:
         """Every page once in the store, none lost, counters equal to a recount."""
         async with self.opened() as (frontier, store):
             crawl = next(crawl for crawl in await frontier.crawls() if crawl.id == self.crawl)
-            found = await survey(frontier, store, crawl)
+            found = await check_crawl(frontier, store, crawl)
             assert found.faults == []
             assert found.ok == found.progress.done == found.progress.known == pages
             if self.archive:

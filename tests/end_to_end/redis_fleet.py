@@ -19,7 +19,7 @@ from shoal.crawl.opening import Places, opened
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Progress, WorkerBeat
-from shoal.testing.chaos.survey import survey
+from shoal.testing.chaos.check import check_crawl
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import eventually
@@ -169,7 +169,7 @@ class RedisFleet:
         async with opened(Places(frontier=self.url, store=self.store or str(self.folder / "shoal.db"))) as parts:
             frontier, store = parts
             (crawl,) = [one for one in await frontier.crawls() if one.id == self.crawl]
-            found = await survey(frontier, store, crawl)
+            found = await check_crawl(frontier, store, crawl)
             assert found.faults == []
             assert found.ok == found.progress.done == found.progress.known == pages
             return found.progress

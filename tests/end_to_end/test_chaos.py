@@ -18,12 +18,12 @@ from shoal.model import Crawl, Dead, Done, Lease, LeaseBatch, Progress, Result, 
 from shoal.run.building import worker_for
 from shoal.run.intakes import intake_of
 from shoal.store.base import FetchRow, ItemRow
-from shoal.testing.chaos.diary import Diary
+from shoal.testing.chaos.check import CrawlCheck, check_crawl
+from shoal.testing.chaos.deeds import Straggler
 from shoal.testing.chaos.graph_spider import Graph
+from shoal.testing.chaos.log import RunLog
 from shoal.testing.chaos.plan import Deed, Plan, settings_for
 from shoal.testing.chaos.report import report_on
-from shoal.testing.chaos.straggler import Straggler
-from shoal.testing.chaos.survey import Survey, survey
 from shoal.testing.sites.site import GraphSite
 from shoal.testing.waiting import eventually
 from shoal.urls.canonical import lane_of
@@ -137,8 +137,8 @@ class Case:
         async with asyncio.timeout(SECONDS), worker_for(self.crawl, Graph(), **parts) as worker:
             await worker.run(asyncio.Event())
 
-    async def survey(self, **options: Any) -> Survey:
-        return await survey(self.frontier, self.store, self.crawl, urls=self.site.expected_urls(), **options)
+    async def survey(self, **options: Any) -> CrawlCheck:
+        return await check_crawl(self.frontier, self.store, self.crawl, urls=self.site.expected_urls(), **options)
 
 
 @asynccontextmanager
@@ -225,11 +225,11 @@ async def test_counts_attempts_that_were_used_up(tmp_path: Path) -> None:
         found = await case.survey()
     assert found.charged == PAGES
     no_deeds = {"kills": 0, "freezes": 0, "stragglers": 0}
-    plan, diary = Plan(folder=tmp_path, frontier="shoal.db", pages=PAGES, **no_deeds), Diary()
-    charged = report_on(plan, found, [], diary=diary, late_settles=0, seconds=1.0)
+    plan, log = Plan(folder=tmp_path, frontier="shoal.db", pages=PAGES, **no_deeds), RunLog()
+    charged = report_on(plan, found, [], log=log, late_settles=0, seconds=1.0)
     assert charged.surprises == [f"{PAGES} attempts were used up; ends of workers explain 0 at most"]
-    diary.done[Deed.KILL] = PAGES
-    assert report_on(plan, found, [], diary=diary, late_settles=0, seconds=1.0).is_kept
+    log.done[Deed.KILL] = PAGES
+    assert report_on(plan, found, [], log=log, late_settles=0, seconds=1.0).is_kept
 
 
 async def test_sees_a_crawl_that_did_not_finish(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.insight.bounds import why_so
 from shoal.policy.politeness import allowed_interval
-from shoal.testing.sites.knee_site import KneeSite
+from shoal.testing.sites.graph_site import KneeSite
 from shoal.testing.sites.loopback import Hit
 from shoal.testing.waiting import eventually
 

@@ -18,7 +18,7 @@ from shoal.serve.parts import Parts, Reached
 from shoal.serve.starting import Spiders
 from shoal.settings.table import Settings
 from shoal.store import open_store
-from shoal.store.base import PageLook, Store
+from shoal.store.base import ScrapedPage, Store
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import item
 from shoal.testing.memory_frontier import MemoryFrontier
@@ -52,7 +52,7 @@ class Stage:
         await self.frontier.open_crawl(Crawl(id=CRAWL, spider="books", settings=msgspec.to_builtins(record)))
         store, now = await open_store(self._places.store), self.clock()
         await store.write([item("k", at=now - 10)], [])
-        await store.write([], [], looks=[PageLook(spider="books", url="https://a.test/k", keys=(), at=now)])
+        await store.write([], [], pages=[ScrapedPage(spider="books", url="https://a.test/k", keys=(), at=now)])
         await store.close()
 
     def parts(self) -> Parts:

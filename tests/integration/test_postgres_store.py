@@ -13,7 +13,7 @@ from postgres_stores import Open, refusal
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
 from shoal.store.base import ItemRule
 from shoal.store.postgres.store import PostgresStore
-from shoal.store.weeks import week_of
+from shoal.store.rules import week_of
 from shoal.testing.contract.store.rows import contents, everything, fetch, item
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.servers.programs import free_port

@@ -81,7 +81,7 @@ async def test_a_file_with_a_special_name_can_be_asked_too(tmp_path: Path) -> No
 
 
 async def test_old_log_lines_go_in_steps_that_let_others_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_module, "LOOKED_AT_PER_STEP", 100)
+    monkeypatch.setattr(sqlite_module, "ROWS_PER_STEP", 100)
     store = await SqliteStore.open(tmp_path / "shoal.db")
     now = time.time()
     lines = [fetch(number, at=now - 1000 if number % 2 else now) for number in range(1050)]

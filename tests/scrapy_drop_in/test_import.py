@@ -335,7 +335,7 @@ def test_fingerprints_that_nothing_tells_are_guessed_and_said_to_be(
     assert "scrapy-redis-0.8; no request tells, so this is a guess" in out
     # The crawl that is begun has its form: another one is refused.
     _, err = importer.text("--fingerprints", "scrapy-redis-0.6", code=2)
-    assert "pages-1 is unfinished and makes its keys by the fingerprints of scrapy-redis-0.8" in err
+    assert "pages-1 is unfinished and makes its keys from the fingerprints of scrapy-redis-0.8" in err
 
 
 def test_fingerprints_that_contradict_the_filter_are_refused(left: Leftovers, importer: Importer) -> None:
@@ -360,7 +360,9 @@ def test_a_crawl_of_the_project_itself_is_filled_only_by_its_own_fingerprints(
         left.push(as_json(waiting))
         left.know(waiting)
         _, err = importer.text(code=2)
-        assert "pages-1 is unfinished and makes its keys by the fingerprints of project, not of scrapy-redis-0.8" in err
+        assert (
+            "pages-1 is unfinished and makes its keys from the fingerprints of project, not of scrapy-redis-0.8" in err
+        )
         left.know(waiting, by=of_scrapy)
         redis.call("SREM", FILTER, newer(waiting))
         report = importer.run()
@@ -386,7 +388,7 @@ def test_slips_are_refused_in_one_line(
     project: Project, redis: RedisServer, left: Leftovers, importer: Importer
 ) -> None:
     _, err = importer.text(code=2)
-    assert "there is neither pages:requests nor pages:dupefilter in Redis" in err
+    assert "neither pages:requests nor pages:dupefilter is in Redis" in err
     redis.call("LPUSH", "pages:start_urls", "http://a.test/", "http://b.test/")
     _, err = importer.text(code=2)
     assert "2 start URLs in pages:start_urls need no import" in err

@@ -28,8 +28,7 @@ from shoal.exits.troubles import Troubles
 from shoal.fetch.base import FaultKind
 from shoal.fetch.exits import ExitConfig
 from shoal.model import DIRECT, Lease, Task
-from shoal.scrapy.exits import LeasedExits
-from shoal.scrapy.journey import proxied_fault
+from shoal.scrapy.exits import LeasedExits, proxied_fault
 from shoal.scrapy.pools import ProjectPools, pools_of
 from shoal.scrapy.requests import UnfitRequest
 from shoal.settings.table import Settings

@@ -14,7 +14,7 @@ from shoal.errors import UsageError
 from shoal.scrapy.addon import Addon
 from shoal.scrapy.crawl import ScrapyCrawl
 from shoal.scrapy.middlewares import GuardMiddleware
-from shoal.scrapy.settings import COUNTERPARTS, NO_EFFECT, wanted_of
+from shoal.scrapy.settings import COUNTERPARTS, NO_EFFECT, scrapy_crawl_of
 from shoal.settings.table import FIELDS
 from shoal.settings.table import Settings as ShoalSettings
 
@@ -26,7 +26,7 @@ class Shop(scrapy.Spider):
 def wanted(**settings: Any) -> ScrapyCrawl:
     crawler = Crawler(Shop, settings)
     crawler.spider = Shop()
-    return wanted_of(crawler, say=lambda line: None)
+    return scrapy_crawl_of(crawler, say=lambda line: None)
 
 
 def test_every_setting_of_the_page_is_taken() -> None:
@@ -154,7 +154,7 @@ def test_parts_of_scrapys_scheduler_that_are_not_used_are_told_of() -> None:
     )
     crawler.spider = Shop()
     said: list[str] = []
-    wanted_of(crawler, say=said.append)
+    scrapy_crawl_of(crawler, say=said.append)
     assert [line.partition(":")[0] for line in said if "not used" in line] == [
         "DUPEFILTER_CLASS is not used",
         "SCHEDULER_MEMORY_QUEUE is not used",

@@ -13,7 +13,7 @@ from scrapy.utils.request import fingerprint
 
 from shoal.errors import UsageError
 from shoal.scrapy import Addon, RedisSpider
-from shoal.scrapy.redis_settings import client_of, frontier_of, remarks_on
+from shoal.scrapy.redis_client import client_of, frontier_of, remarks_on
 from shoal.scrapy.redis_spiders import StartEntries
 from shoal.scrapy.requests import StoredRequests
 from shoal.testing.servers.redis_server import RedisServer

@@ -18,7 +18,7 @@ from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.rules.tasks import KNOWN_KEYS
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.scrapy.crawl import ScrapyCrawl, join
-from shoal.scrapy.importing import READ_AT_ONCE, QueueSource, SourceKeys, TakenOver, TakeOver, take_over
+from shoal.scrapy.importing import READ_AT_ONCE, ImportOptions, ImportReport, QueueSource, SourceKeys, import_queue
 from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
 
@@ -53,19 +53,19 @@ def waiting(number: int = 3) -> list[Request]:
     return [Request(f"http://a.test/{index}") for index in range(number)]
 
 
-def wanted(redis: RedisServer, **changes: object) -> TakeOver:
+def wanted(redis: RedisServer, **changes: object) -> ImportOptions:
     crawl = ScrapyCrawl(
         spider="pages", places=Places(frontier=redis.url), settings=SETTINGS, arguments={}, requests_at_once=4
     )
-    return msgspec.structs.replace(TakeOver(crawl=crawl), **changes)
+    return msgspec.structs.replace(ImportOptions(crawl=crawl), **changes)
 
 
 async def taken(
-    want: TakeOver, redis: RedisServer, frontier: Frontier, *, show: Callable[[str], None] = lambda _: None
-) -> TakenOver:
+    want: ImportOptions, redis: RedisServer, frontier: Frontier, *, show: Callable[[str], None] = lambda _: None
+) -> ImportReport:
     source = QueueSource(redis.url, KEYS)
     try:
-        return await take_over(want, source=source, frontier=frontier, show=lambda text: show(text()))
+        return await import_queue(want, source=source, frontier=frontier, show=lambda text: show(text()))
     finally:
         await source.close()
 

@@ -8,7 +8,7 @@ import pytest
 import scrapy
 
 from shoal.model import Lease, Task
-from shoal.scrapy.settings import arguments, is_looking
+from shoal.scrapy.settings import arguments, is_page_command
 from shoal.scrapy.visits import CURRENT, LATE_SECONDS, Visit, Visits
 
 
@@ -81,10 +81,10 @@ PYTHON = ("/usr/bin/python3", "-X", "utf8", "-Wd")
 )
 def test_the_arguments_are_those_of_the_command_line(words: tuple[str, ...], given: dict[str, str]) -> None:
     assert arguments(words) == given
-    assert not is_looking(words)
+    assert not is_page_command(words)
 
 
 def test_a_command_that_tries_a_page_is_known_by_its_name() -> None:
-    assert is_looking((*PYTHON, "/venv/bin/scrapy", "--nolog", "shell", "https://a.test/"))
-    assert is_looking((*PYTHON, "-m", "scrapy", "parse", "https://a.test/"))
-    assert not is_looking((*PYTHON, "tools.py", "check"))
+    assert is_page_command((*PYTHON, "/venv/bin/scrapy", "--nolog", "shell", "https://a.test/"))
+    assert is_page_command((*PYTHON, "-m", "scrapy", "parse", "https://a.test/"))
+    assert not is_page_command((*PYTHON, "tools.py", "check"))

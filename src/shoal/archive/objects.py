@@ -3,13 +3,11 @@
     shoal-archive.json                         marks a folder or bucket as an archive; the version of its format
     bodies/ab/SHA256.zst                       a body, under the hash of its bytes: once however often it was fetched
     captures/CRAWL/TIME-HASH.jsonl.zst         the captures of one written batch, a JSON object per line
-    log/week=MONDAY/NAME.parquet               lines of the fetch log, which are no longer in their store
+    log/week=MONDAY/NAME.parquet               lines of the fetch log that were moved out of their store
 
-Bodies are written before the captures that name them, and an object is whole or absent: a put of the library is one
-request, or in a folder a file of another name and a rename. Names follow from the content: a write that is repeated
-after a lost reply overwrites itself.
-
-Files in a folder that readers list: there whole, under their name, or not at all.
+Bodies are written before the captures that name them, and an object is whole or absent: a put is one request, or in a
+folder a temporary file and a rename. Names follow from the content: a write that is repeated after a lost reply
+overwrites itself.
 """
 
 from __future__ import annotations
@@ -42,21 +40,21 @@ if TYPE_CHECKING:
 
 
 def write_whole(path: Path, octets: bytes, *, below: Path) -> None:
-    """Write a file that outlives a power cut, in a folder somewhere below another one.
+    """Write a file that survives a power cut, in a folder below `below`.
 
-    Not by the library: what a killed process has begun it leaves beside the file, under a name that readers take for
-    one more. Ours begins with a dot, which they skip, and is the same at every try."""
+    Not by obstore: a killed process would leave a partial file under a name that readers list. Our partial file begins
+    with a dot, which readers skip, and has the same name at every try."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    begun = path.with_name(f".{path.name}.part")
+    partial = path.with_name(f".{path.name}.part")
     try:
-        with begun.open("wb") as file:
+        with partial.open("wb") as file:
             file.write(octets)
             file.flush()
             os.fsync(file.fileno())
     except OSError:
-        begun.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
-    begun.replace(path)
+    partial.replace(path)
     for folder in path.parents:
         _sync(folder)
         if folder == below:
@@ -78,15 +76,15 @@ LEVEL = 3
 REMEMBERED_BODIES = 16_384
 NAME_DIGITS = 16
 LISTED_AT_ONCE = 1000
-# A worker remembers bodies for as long as it lives. One that is silent for so long is taken to be gone.
+# A worker remembers bodies as long as it runs. A crawl without writes for this long is taken as ended.
 IN_USE_SECONDS = 3600.0
 _NAMED_BY = "%Y%m%dT%H%M%S.%f"
 
 _LOG_NAME = re.compile(r"log/week=[0-9-]+/\w+\.parquet", re.ASCII)
 _STATUS = re.compile(r"status code: (\d\d\d)")
-# Refusals that pass by themselves: too early, too many, too slow.
+# Temporary refusals: timeout, too early, too many.
 _PASSING = frozenset({408, 425, 429})
-# Addresses that the library asks for credentials when the environment has none.
+# obstore asks these addresses for credentials when the environment has none.
 _METADATA_SERVICES = ("/latest/api/token", "/latest/meta-data", "computeMetadata", "/metadata/identity")
 
 _Result = TypeVar("_Result")
@@ -100,7 +98,7 @@ class Marker(msgspec.Struct):
 
 
 class ObjectArchive:
-    """Keeps `Archive` in one folder or bucket. Blocking calls run in threads, each on a slice of a batch."""
+    """Implements `Archive` in one folder or bucket. Blocking calls run in threads, each on a slice of a batch."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -111,7 +109,7 @@ class ObjectArchive:
 
     @classmethod
     async def open(cls, url: str, *, create: bool = False) -> ObjectArchive:
-        """Open the archive at this URL; `create` makes it when it does not exist."""
+        """Open the archive at this URL; `create` makes it if it does not exist."""
         archive = cls(await asyncio.to_thread(find_place, url, create=create))
         try:
             await archive._run(archive._check, create=create)
@@ -121,7 +119,7 @@ class ObjectArchive:
         return archive
 
     async def write(self, pages: Sequence[RawPage]) -> list[str]:
-        """Keep all these pages, the bodies first."""
+        """Store all these pages, the bodies first."""
         await self._run(self._check_in_place)
         fresh = {page.capture.content_hash: page.body for page in pages}
         fresh |= {page.capture.screenshot: page.screenshot for page in pages if page.screenshot}
@@ -138,7 +136,7 @@ class ObjectArchive:
     async def body(self, content_hash: str) -> bytes:
         """The bytes of a body, checked against their hash."""
         body = await self._run(self._get_body, content_hash)
-        # A page that has not changed is archived again: its body need not be looked for.
+        # An unchanged page is archived again: its body need not be checked.
         self._recent.add([content_hash])
         return body
 
@@ -147,7 +145,7 @@ class ObjectArchive:
         return await self._run(self._get_captures, name)
 
     async def scan(self, crawl: str) -> AsyncIterator[list[Capture]]:
-        """All captures of a crawl, with the next objects read ahead."""
+        """All captures of a crawl; the next objects are read ahead."""
         async for names in self._names(f"captures/{_quoted(crawl)}"):
             for start in range(0, len(names), self._place.threads):
                 ahead = names[start : start + self._place.threads]
@@ -160,7 +158,7 @@ class ObjectArchive:
         return sorted(unquote(prefix.rpartition("/")[2]) for prefix in found["common_prefixes"])
 
     async def write_log(self, name: str, octets: bytes) -> None:
-        """Keep a file of log lines."""
+        """Store a file of log lines."""
         await self._run(self._check_in_place)
         await self._run(self._put_log, _log_name(name), octets)
 
@@ -169,7 +167,7 @@ class ObjectArchive:
         return await self._run(self._get_log, _log_name(name))
 
     async def delete_crawl(self, crawl: str, *, counts_only: bool = False) -> Removal:
-        """The bodies first: as long as its captures are there, the next call knows which ones are left."""
+        """Deletes the bodies first: while the captures are there, a repeated call knows which bodies are left."""
         captures, bodies = 0, set[bytes]()
         async for some in self.scan(crawl):
             captures += len(some)
@@ -190,7 +188,7 @@ class ObjectArchive:
         return Removal(captures=captures, bodies=len(bodies))
 
     async def _check_unused(self, crawl: str) -> None:
-        """Refuse to remove bodies while others may count on them."""
+        """Refuse to delete bodies that another crawl may rely on."""
         since = datetime.fromtimestamp(time.time() - IN_USE_SECONDS, UTC).strftime(_NAMED_BY)
         for other in await self.crawls():
             if other == crawl:
@@ -210,7 +208,7 @@ class ObjectArchive:
 
     def _delete_some(self, names: Sequence[str]) -> None:
         for name in names:
-            # A call before this one may have removed it.
+            # An earlier call may have deleted it.
             with suppress(FileNotFoundError):
                 obstore.delete(self._place.objects, name)
 
@@ -220,7 +218,7 @@ class ObjectArchive:
                 os.rmdir(os.path.join(self._place.shown, "captures", _quoted(crawl)))
 
     async def close(self) -> None:
-        """Let go of the threads."""
+        """Stop the threads."""
         self._threads.shutdown(wait=False)
 
     async def _names(self, prefix: str) -> AsyncIterator[list[str]]:
@@ -239,7 +237,7 @@ class ObjectArchive:
         return await asyncio.get_running_loop().run_in_executor(self._threads, translated)
 
     def _check(self, *, create: bool) -> None:
-        """Refuse a folder or bucket that is no archive, or one of a newer format. `create` makes it an archive."""
+        """Refuse a folder or bucket that is no archive, or is of a newer format. `create` makes it an archive."""
         try:
             version = msgspec.json.decode(self._get(MARKER), type=Marker).format
         except msgspec.DecodeError:
@@ -259,7 +257,7 @@ class ObjectArchive:
             )
 
     def _check_in_place(self) -> None:
-        """A folder that was deleted would be made again by the next page, without those before it."""
+        """Refuse a folder that was deleted: the next page would create it again without the earlier pages."""
         if not self._marker:
             return
         try:
@@ -279,7 +277,7 @@ class ObjectArchive:
         compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
         for content_hash, body in bodies:
             name, octets = _body_name(content_hash), compressor.compress(body)
-            # Another size: cut short by a power failure, or compressed by another zstd. The content is equal.
+            # Another size: truncated by a power cut, or compressed by another zstd. The content is equal.
             if self._size(name) != len(octets):
                 self._put(name, octets)
 
@@ -316,7 +314,7 @@ class ObjectArchive:
 
     def _put_log(self, name: str, octets: bytes) -> None:
         if self._place.is_folder:
-            # What it holds is deleted elsewhere next.
+            # Synced: the store deletes these lines next.
             folder = Path(self._place.shown)
             write_whole(folder / name, octets, below=folder)
         else:
@@ -329,7 +327,7 @@ class ObjectArchive:
             raise StorageError(f"{name} is not in the archive in {self._place.shown}") from None
 
     def _size(self, name: str) -> int:
-        """The size of an object in bytes; -1 when there is none."""
+        """The size of an object in bytes; -1 if there is none."""
         try:
             return obstore.head(self._place.objects, name)["size"]
         except FileNotFoundError:
@@ -339,12 +337,12 @@ class ObjectArchive:
         return bytes(obstore.get(self._place.objects, name).bytes())
 
     def _put(self, name: str, octets: bytes) -> None:
-        # In one request: the parts of an upload that breaks off would stay in the bucket, unseen and paid for.
+        # In one request: the parts of a broken upload would stay in the bucket, unseen and paid for.
         obstore.put(self._place.objects, name, octets, use_multipart=False)
 
 
 class RecentBodies:
-    """The hashes of bodies known to be in the archive: a bounded number, the last ones used."""
+    """The hashes of bodies known to be in the archive: a bounded number, least recently used dropped first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -369,7 +367,7 @@ class RecentBodies:
 
 
 def _bodies_of(captures: Iterable[Capture]) -> set[bytes]:
-    """What these captures name, as digests: there may be millions."""
+    """The hashes that these captures name, as digests: there may be millions."""
     names = (name for capture in captures for name in (capture.content_hash, capture.screenshot) if name)
     return {bytes.fromhex(name) for name in names}
 
@@ -393,7 +391,7 @@ def _line(capture: Capture) -> bytes:
     try:
         return msgspec.json.encode(capture)
     except UnicodeEncodeError:
-        # Half a surrogate pair in one header must not keep its whole batch out of the archive for ever.
+        # Half a surrogate pair in one header must not keep its whole batch out of the archive.
         return msgspec.json.encode(msgspec.convert(_mended(msgspec.to_builtins(capture)), Capture))
 
 
@@ -407,7 +405,7 @@ def _mended(value: Any) -> Any:
 
 @contextmanager
 def _translated(place: Place) -> Iterator[None]:
-    """The library's errors as ours: ServerUnreachable if it may pass by itself, else what the user has to change."""
+    """Translate errors of obstore: ServerUnreachable if waiting may help, else what the user has to change."""
     try:
         yield
     except ShoalError:
@@ -440,7 +438,7 @@ def _failure(error: Exception, place: Place) -> ShoalError:
         return UsageError(f"{place.shown} needs credentials: set {CREDENTIALS[place.scheme]}")
     if "NoSuchBucket" in str(error):
         return UsageError(f"{place.shown}: there is no such bucket; make it first")
-    # Before the dash the library says what it tried and how often.
+    # Before the dash obstore names the request and the number of tries.
     why, status = text.rpartition(" - ")[2], _STATUS.search(text)
     if status and 300 <= int(status[1]) < 500 and int(status[1]) not in _PASSING:
         return UsageError(f"{place.shown} refuses, check its region and endpoint: {why}")

@@ -1,4 +1,4 @@
-"""The folder or bucket that an archive's URL names. Credentials come from the environment."""
+"""The folder or bucket of an archive's URL. Credentials come from the environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from obstore.store import AzureStore, GCSStore, LocalStore, ObjectStore, S3Store
 from shoal.errors import StorageError, UsageError
 
 FORMS = "a folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
-# The library's own retries are for a lost connection. The caller waits for a server that is away, and says so.
+# Retries of obstore cover a lost connection. If the server is away, the caller waits and says so.
 RETRIES: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
 CLIENT: dict[str, Any] = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=5)}
 REQUESTS_IN_FLIGHT = 16
@@ -34,7 +34,7 @@ CREDENTIALS = {
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A folder or bucket for objects. `shown` is its URL without secrets; `threads` is how many writes run at once."""
+    """A folder or bucket. `shown` is its URL without secrets; `threads` is the number of concurrent writes."""
 
     shown: str
     scheme: str
@@ -47,7 +47,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def find_place(url: str, *, create: bool, environ: Mapping[str, str] = os.environ) -> Place:
-    """The folder or bucket that a URL names. No server is asked yet; a folder is made if `create` says so."""
+    """The folder or bucket of a URL. Does not connect; `create` makes a missing folder."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "file":
         return _folder(rest if separator else url, create=create)
@@ -106,6 +106,6 @@ def _bucket(
 
 
 def first_line(error: BaseException) -> str:
-    """The library's message without its chain of causes, and without the options of URLs: they may be signatures."""
+    """The message of obstore without its chain of causes, and without URL options, which may be signatures."""
     text = " ".join(str(error).partition("\n\nDebug source")[0].split())
     return _OPTIONS_OF_A_URL.sub(r"\1", text)[:300]

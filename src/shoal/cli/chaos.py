@@ -30,7 +30,7 @@ ALL_DEEDS = "all"
 
 
 def _checked_pipe(context: click.Context, option: click.Parameter, url: str | None) -> str | None:
-    from shoal.testing.chaos.piped_grounds import OWN_RABBITMQ
+    from shoal.testing.chaos.servers import OWN_RABBITMQ
 
     if url and url != OWN_RABBITMQ:
         from shoal.pipes import open_pipe
@@ -188,29 +188,29 @@ def _again(
 
 
 async def _run(folder: Path, screen: Screen, *, deeds: tuple[Deed, ...], pages: int | None, **options: Any) -> Report:
-    from shoal.testing.chaos.attack import Audience, run_chaos
-    from shoal.testing.chaos.grounds import grounds
     from shoal.testing.chaos.plan import Plan, pages_for, with_deeds
+    from shoal.testing.chaos.run import run_chaos
+    from shoal.testing.chaos.servers import chaos_servers
 
     places = {name: options.pop(name) for name in ("frontier", "store", "pipe")}
-    async with grounds(folder, seed=options["seed"], deeds=deeds, **places) as here:
+    async with chaos_servers(folder, seed=options["seed"], deeds=deeds, **places) as servers:
         plan = Plan(
             folder=folder,
-            frontier=here.frontier,
-            store=here.store,
-            pipe=here.pipe,
+            frontier=servers.frontier,
+            store=servers.store,
+            pipe=servers.pipe,
             pages=pages or pages_for(options["kills"]),
-            left_out=tuple(why for deed, why in here.missing.items() if deed in deeds),
+            left_out=tuple(why for deed, why in servers.missing.items() if deed in deeds),
             **options,
         )
-        plan = with_deeds(plan, deeds, steerable=here.levers)
+        plan = with_deeds(plan, deeds, steerable=servers.acts)
         site = f"a site of {count(plan.pages)} pages at {plan.rate}/s per host"
         crawls = "" if plan.crawls == 1 else f" for each of {plan.crawls} crawls"
         screen.say(f"{plan.workers} workers{crawls} crawl {site}; seed {plan.seed}")
         for line in plan.left_out:
             screen.say(f"left out: {line}")
         with Display.on(screen, pages=plan.tasks) as display:
-            return await run_chaos(plan, audience=Audience(show=display.show, say=screen.say), here=here)
+            return await run_chaos(plan, show=display.show, say=screen.say, servers=servers)
 
 
 class Display:

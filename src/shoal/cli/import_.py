@@ -18,7 +18,7 @@ from shoal.version import install_command
 
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
-    from shoal.scrapy.importing import SourceKeys, TakenOver, TakeOver
+    from shoal.scrapy.importing import ImportOptions, ImportReport, SourceKeys
 
 FORMS = ("scrapy-redis-0.8", "scrapy-redis-0.6", "project")
 
@@ -100,10 +100,10 @@ def _check_packages() -> None:
 
 async def _take_over(
     name: str, source_url: str, *, places: Places, options: dict[str, Any], screen: Screen
-) -> TakenOver:
+) -> ImportReport:
     from shoal.backends import is_redis
     from shoal.crawl.opening import frontier_at
-    from shoal.scrapy.importing import QueueSource, take_over
+    from shoal.scrapy.importing import QueueSource, import_queue
 
     if not is_redis(source_url):
         raise UsageError("where is the Redis of scrapy-redis? Give --from redis://host:6379/0")
@@ -112,20 +112,20 @@ async def _take_over(
     try:
         async with frontier_at(places.frontier) as frontier:
             with Counting.on(screen) as counting:
-                return await take_over(wanted, source=source, frontier=frontier, show=counting.show)
+                return await import_queue(wanted, source=source, frontier=frontier, show=counting.show)
     finally:
         await source.close()
 
 
-def _wanted(name: str, places: Places, options: dict[str, Any]) -> TakeOver:
+def _wanted(name: str, places: Places, options: dict[str, Any]) -> ImportOptions:
     from shoal.scrapy.crawl import ScrapyCrawl
-    from shoal.scrapy.importing import TakeOver
+    from shoal.scrapy.importing import ImportOptions
     from shoal.settings.layers import resolve
 
     # The pace and most settings are those of the process that joins; whether keys expire is for good.
     dedup = {key: options[key] for key in ("dedup", "dedup_ttl") if options[key]}
     given = {"rate": "unlimited", "obey_robots": False, "max_depth": 0, **dedup}
-    return TakeOver(
+    return ImportOptions(
         crawl=ScrapyCrawl(
             spider=name,
             places=places,
@@ -155,7 +155,7 @@ def _keys(name: str, options: dict[str, Any]) -> SourceKeys:
     )
 
 
-def _show(taken: TakenOver, name: str, *, keys: SourceKeys, screen: Screen) -> None:
+def _show(taken: ImportReport, name: str, *, keys: SourceKeys, screen: Screen) -> None:
     how = "begun" if taken.is_begun else "filled"
     screen.heading(f"{taken.crawl} {how} with what scrapy-redis left of {name}")
     sure = (

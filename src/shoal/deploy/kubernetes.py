@@ -1,4 +1,4 @@
-"""The Helm chart, the values of one spider for it, and the same as plain manifests for clusters without Helm."""
+"""The Helm chart, its values for one spider, and the same as plain manifests for clusters without Helm."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from shoal.deploy.writing import NewFile, filled, image_files, template, words
 from shoal.errors import UsageError
 
 CHART = "helm/shoal"
-# What every fleet has, and what some want; templates/kubernetes has them as the chart renders them.
+# Manifests of every fleet, then optional ones; templates/kubernetes has them as rendered by the chart.
 MANIFESTS = ("crawl", "network", "postgres", "redis", "serve")
 MORE_MANIFESTS = ("daily", "monitoring")
 AUTOSCALERS = ("hpa", "keda")
-HEADER = "# Made by `shoal deploy k8s`: what the chart in helm/shoal makes of values.yaml.\n"
+HEADER = "# Made by `shoal deploy k8s`: the chart in helm/shoal, rendered with values.yaml.\n"
 _HASH_LENGTH = 8
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 def kubernetes_files(plan: Plan) -> Iterator[NewFile]:
-    """The chart, values.yaml, the manifests, and what builds the image."""
+    """The chart, values.yaml, the manifests, and the files of the image."""
     if _LABEL.fullmatch(plan.spider) is None:
         raise UsageError(
             f"the spider's name {plan.spider!r} cannot be a label of Kubernetes: give it a `name` of letters,"
@@ -46,7 +46,7 @@ def kubernetes_files(plan: Plan) -> Iterator[NewFile]:
 
 def _chart_files(plan: Plan) -> Iterator[NewFile]:
     for name, text in sorted(_texts(files("shoal.deploy") / "templates" / CHART)):
-        # The version alone is the package's own: all else comes from values.
+        # Only the version is filled in: all else comes from values.
         whole = filled(text, {"version": plan.version}) if name == "Chart.yaml" else text
         yield NewFile(f"{CHART}/{name}", whole)
 
@@ -60,7 +60,7 @@ def _texts(folder: Traversable, *, before: str = "") -> Iterator[tuple[str, str]
 
 
 def _values(plan: Plan) -> dict[str, str]:
-    """What the marks stand for in all files. Words are in JSON, so that nothing in them is read as YAML."""
+    """The values of the marks in all files. Words are JSON, so that YAML changes nothing in them."""
     image = plan.image
     return {
         "name": plan.name,
@@ -93,7 +93,7 @@ def _workers(group: WorkerGroup, values: Mapping[str, str]) -> str:
 
 def _autoscaler(name: str, plan: Plan, group: WorkerGroup, values: Mapping[str, str]) -> str:
     kinds = plan.kinds_of(group)
-    # KEDA asks by an expression, an HPA by a list.
+    # KEDA queries with an expression, an HPA with a list.
     shown = _listed(["|".join(kinds)]) if name == "keda" else _listed(kinds)
     return filled(template(f"kubernetes/{name}.yaml"), {**values, "group": group.name, "kinds": shown})
 
@@ -103,15 +103,15 @@ def _manifest(name: str, texts: Iterable[str]) -> NewFile:
 
 
 def _listed(given: Iterable[str]) -> str:
-    """Words in JSON, without the brackets around them."""
+    """Words as JSON, without the brackets around them."""
     return words(given)[1:-1]
 
 
 def _escaped(values: Mapping[str, str]) -> dict[str, str]:
-    """The words of commands as Kubernetes reads them: $(NAME) is a variable there, and $$ a dollar."""
+    """The words of commands for Kubernetes: $(NAME) is a variable there, and $$ a dollar."""
     return {name: text.replace("$", "$$") if name in ("run", "worker") else text for name, text in values.items()}
 
 
 def _hash(given: Iterable[str]) -> str:
-    """What the chart makes of them, too: a Job that runs something else has another name."""
+    """As the chart computes it: a Job that runs something else has another name."""
     return hashlib.sha256("\n".join(given).encode()).hexdigest()[:_HASH_LENGTH]

@@ -1,7 +1,6 @@
-"""What a deployment runs: the spider with the files it needs, its command line, and how many workers of which kind.
+"""What a deployment runs: the spider with its files, its command line, and its groups of workers.
 
-A spider that is a module of an installed package: what pip must be told to install it on a server.
-"""
+For a spider in an installed package: the requirement that installs the package on a server."""
 
 from __future__ import annotations
 
@@ -25,7 +24,8 @@ GIT = "git+"
 
 def requirement_of(module: str) -> str:
     """The line of a requirements.txt that installs the package of a module as it is here: its version, or the git
-    revision that it was installed from. Refuses a module that no package has, and one that no server can install."""
+    revision that it was installed from. Refuses a module without a package, and a package that a server cannot
+    install."""
     names = packages_distributions().get(module.partition(".")[0])
     if not names:
         raise UsageError(
@@ -48,19 +48,19 @@ def requirement_of(module: str) -> str:
 
 
 def _origin(package: Distribution) -> dict[str, Any]:
-    """Where pip has a package from, if not from an index."""
+    """Where pip installed a package from, if not from an index."""
     found: dict[str, Any] = json.loads(package.read_text("direct_url.json") or "{}")
     return found
 
 
-# What closes after the pages in hand: connections, and the process itself.
+# Time to close connections and to exit, after the pages in hand.
 CLOSING_SECONDS = 10
 METRICS_PORT, SERVE_PORT = 9100, 8642
 _LONGEST_NAME = 40
 
 
 class WorkerGroup(NamedTuple):
-    """Workers that are scaled together. `kind` is empty for those that do what the spider's class names."""
+    """Workers that are scaled together. An empty `kind`: the kinds that the spider's class names."""
 
     name: str
     kind: str
@@ -74,10 +74,10 @@ class WorkerGroup(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """`reference` is the spider as the processes name it in the folder of its files, `run` the words after `shoal`
-    that begin its crawl. `spider` is its name in crawls and metrics, `name` what servers and clusters take of it;
-    `kinds` are those that its workers do where no others are named. `requirement` names the package of a spider that
-    is a module, as pip reads it."""
+    """`reference` names the spider for the processes, in the folder of its files; `run` is the command after `shoal`
+    that begins its crawl. `spider` is its name in crawls and metrics, `name` its name on servers and clusters; `kinds`
+    are the kinds of its workers if a group names none. `requirement` installs the package of a spider that is a
+    module."""
 
     reference: str
     spider: str
@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def stop_seconds(self) -> int:
-        """How long whoever stops a process must wait before it kills it."""
+        """How long to wait for a process to stop before killing it."""
         return math.ceil(self.grace_seconds) + CLOSING_SECONDS
 
     @property
@@ -106,35 +106,36 @@ class Plan:
         return (group.kind,) if group.kind else self.kinds
 
     def worker_words(self, group: WorkerGroup) -> list[str]:
-        """The words after `shoal` that run a worker of this group."""
-        # Whatever restarts it would wait longer and longer, and count a worker that retires among those that failed.
+        """The command after `shoal` for a worker of this group."""
+        # --replace: a service manager would restart it more and more slowly, and count a retired worker as failed.
         return ["worker", self.reference, *(["--kinds", group.kind] if group.kind else []), "--replace"]
 
     def container_words(self, group: WorkerGroup) -> list[str]:
-        """The same in a container, which has its own port for metrics."""
+        """The same for a container, which serves metrics on a port of its own."""
         return [*self.worker_words(group), "--metrics", f"0.0.0.0:{METRICS_PORT}"]
 
 
 def label_of(spider: str) -> str:
-    """A spider's name as servers and clusters take it: small letters, digits and hyphens, a letter first."""
+    """A spider's name for servers and clusters: lower-case letters, digits and hyphens, a letter first."""
     text = re.sub(r"[^a-z0-9]+", "-", spider.lower()).strip("-")[:_LONGEST_NAME].strip("-")
     return text if text[:1].isalpha() else f"spider-{text}".strip("-")
 
 
 def kinds_of_workers(named: tuple[str, ...], *, given: tuple[str, ...]) -> tuple[str, ...]:
-    """The kinds that get workers of their own: those that were given, else the kinds that the spider names itself where
-    a browser is among them; that one needs another image than the others."""
+    """The kinds with worker groups of their own: the given kinds, else the kinds of the spider if one is a browser,
+    which needs another image."""
     return given or (named if BROWSER in named else ())
 
 
 def kinds_of_run(named: tuple[str, ...]) -> list[str]:
-    """The flag with which `shoal run` of the crawl leaves pages for a browser to workers that have one."""
+    """The flag with which `shoal run` leaves browser pages to workers with a browser."""
     others = [kind for kind in named if kind != BROWSER] or [HTTP]
     return ["--kinds", ",".join(others)] if BROWSER in named else []
 
 
 def worker_groups(kinds: tuple[str, ...], *, count: int) -> tuple[WorkerGroup, ...]:
-    """A group of workers for each kind; the first one is `worker`. A browser needs memory, so there is one at first."""
+    """A group for each kind; the first is `worker`. A browser needs much memory, so its group begins with one
+    worker."""
     return tuple(
         WorkerGroup(
             name="worker" if index == 0 else f"worker-{label_of(kind)}",
@@ -147,18 +148,18 @@ def worker_groups(kinds: tuple[str, ...], *, count: int) -> tuple[WorkerGroup, .
 
 
 def files_of(spider_file: Path) -> tuple[Path, ...]:
-    """The spider's file, what it has imported from its own folder, and shoal.toml beside it. The spider is loaded."""
+    """The spider file, the files that it imports from its own folder, and shoal.toml beside it. Loads the spider."""
     return tuple(sorted([*own_files(spider_file), *settings_files(spider_file.resolve().parent)]))
 
 
 def settings_files(folder: Path) -> tuple[Path, ...]:
-    """shoal.toml, if it is there."""
+    """shoal.toml, if it exists."""
     settings = folder.resolve() / CONFIG_FILE
     return (settings,) if settings.is_file() else ()
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that has files already, unless they may be replaced."""
+    """Refuse a folder with files, unless `force` allows to replace them."""
     if folder.is_file():
         raise UsageError(f"{folder} is a file: name a folder, it is made if it is not there")
     if not force and folder.is_dir() and any(folder.iterdir()):

@@ -1,4 +1,4 @@
-"""Units of systemd for one spider: the crawl, workers as instances of a template, the dashboard, spot notices."""
+"""systemd units for one spider: the crawl, workers as instances of a template, the dashboard, spot notices."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from shoal.deploy.writing import NewFile, filled, package_files, template
 from shoal.model import BROWSER
 
 _PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
-# Chromium makes namespaces for its own sandbox.
+# Chromium creates namespaces for its sandbox.
 _WITHOUT_BROWSER = "PrivateDevices=yes\nRestrictNamespaces=yes\n"
 
 
 def systemd_files(plan: Plan) -> Iterator[NewFile]:
-    """The units, what they read, and the script that puts all in place."""
+    """The units, their settings, and the script that installs all of them."""
     unit = f"shoal-{plan.name}"
     values = {
         "unit": unit,
@@ -47,7 +47,7 @@ def systemd_files(plan: Plan) -> Iterator[NewFile]:
 
 
 def unit_words(words: Iterable[str]) -> str:
-    """Words of a command as ExecStart reads them: `%` and `$` stand for themselves."""
+    """A command for ExecStart, with `%` and `$` escaped."""
     return " ".join(map(_unit_word, words))
 
 

@@ -1,4 +1,4 @@
-"""Writes the files of a deployment: templates of this package, filled in for one spider."""
+"""Writes the files of a deployment: the templates, filled in for one spider."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from shoal.deploy.plan import GIT, Plan, WorkerGroup
 REQUIREMENTS = "requirements.txt"
 NO_REQUIREMENTS = "# Packages that the spider imports, one per line, as pip reads them.\n"
 PASSWORDS = ("redis_password", "postgres_password", "token")
-# The token of a collector of metrics, which may only look.
+# The read-only token of a metrics collector.
 READER_TOKEN = "reader_token"  # noqa: S105 - the name of its file
 _MARK = re.compile(r"@([a-z_]+)@")
 _PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*")
-# In the stage that is thrown away: the image itself has no git.
+# In the build stage: the final image has no git.
 GIT_STEP = """# For the requirement that names a git revision.
 RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates git
 """
 
 
 class NewFile(NamedTuple):
-    """A file of a deployment: where it goes in its folder, and what it says."""
+    """A file of a deployment: its path in the folder, and its text."""
 
     path: str
     text: str
@@ -38,18 +38,17 @@ def template(name: str) -> str:
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """A template with its marks, as `@name@`, replaced; one that has no value is an error of the template."""
+    """A template with its marks, such as `@name@`, replaced; a mark without a value is an error."""
     return _MARK.sub(lambda mark: values[mark[1]], text)
 
 
 def words(given: Iterable[str]) -> str:
-    """Words of a command as YAML and JSON both read them, one by one: nothing is split or quoted again. A `$` is
-    doubled by the callers whose format reads variables."""
+    """A command as a JSON list, which YAML reads as well; callers double `$` if their format has variables."""
     return json.dumps(list(given), ensure_ascii=False)
 
 
 def image_files(plan: Plan) -> Iterator[NewFile]:
-    """What builds the image, without the spider's own files."""
+    """The files that build the image, without the spider's own files."""
     values = {
         "git": GIT_STEP if GIT in _requirements(plan) else "",
         "image": plan.image,
@@ -63,9 +62,9 @@ def image_files(plan: Plan) -> Iterator[NewFile]:
 
 
 def package_files(plan: Plan) -> Iterator[NewFile]:
-    """What pip installs beside shoal."""
+    """The files for packages that pip installs beside shoal."""
     yield NewFile(REQUIREMENTS, _requirements(plan))
-    yield NewFile("wheels/README", "Wheels that lie here are found before those of the index.\n")
+    yield NewFile("wheels/README", "Wheels in this folder are preferred to those of the index.\n")
     if plan.requirement:
         yield NewFile(
             "spiders/README", f"The spider is in a package, which requirements.txt names: {plan.requirement}\n"
@@ -73,7 +72,7 @@ def package_files(plan: Plan) -> Iterator[NewFile]:
 
 
 def _requirements(plan: Plan) -> str:
-    """The packages that people name beside the spider, and the one that the spider is in."""
+    """The requirements.txt beside the spider, with the spider's own package."""
     beside = plan.folder / REQUIREMENTS
     text = beside.read_text(encoding="utf-8") if beside.is_file() else NO_REQUIREMENTS
     if not plan.requirement:
@@ -83,13 +82,13 @@ def _requirements(plan: Plan) -> str:
 
 
 def _package(line: str) -> str:
-    """The package that a line of a requirements.txt names, in the spelling that pip compares; empty: none."""
+    """The package that a line of a requirements.txt names, normalised as by pip; empty: none."""
     found = _PACKAGE.match(line)
     return re.sub(r"[-_.]+", "-", found[0]).lower() if found else ""
 
 
 def compose_files(plan: Plan) -> Iterator[NewFile]:
-    """compose.yaml and the settings it reads; the image beside it."""
+    """compose.yaml and its settings, and the files of the image."""
     values = {
         "name": plan.name,
         "image": plan.image,
@@ -126,12 +125,12 @@ def _compose_words(given: Iterable[str]) -> str:
 
 
 def _variable(group: WorkerGroup) -> str:
-    """The variable that says how many workers of a group there are: WORKERS, WORKERS_BROWSER."""
+    """The variable with the number of workers of a group: WORKERS, WORKERS_BROWSER."""
     return group.name.replace("worker", "workers", 1).upper().replace("-", "_")
 
 
 def write_files(folder: Path, new: Iterable[NewFile]) -> list[str]:
-    """Write the files; gives their paths in the folder, as people read them."""
+    """Write the files; returns their paths in the folder."""
     written = []
     for file in new:
         path = folder / file.path
@@ -142,7 +141,7 @@ def write_files(folder: Path, new: Iterable[NewFile]) -> list[str]:
 
 
 def copy_spider(plan: Plan, folder: Path) -> list[str]:
-    """Copy the spider's files to `spiders/`, as they lie in their own folder."""
+    """Copy the spider's files to `spiders/`, keeping their folders."""
     written = []
     for file in plan.files:
         inner = Path("spiders") / file.relative_to(plan.folder)
@@ -154,9 +153,9 @@ def copy_spider(plan: Plan, folder: Path) -> list[str]:
 
 
 def make_passwords(folder: Path, *more: str) -> list[str]:
-    """A random password for each server, the token of the dashboard, and `more`; those that are there stay as they are.
+    """Make a random password for each server, the token of the dashboard, and `more`; existing ones stay.
 
-    The folder is closed to others on this machine. The files are not: containers read them as other users."""
+    The folder is closed to other users of this machine, the files are not: containers read them as other users."""
     inner = folder / "secrets"
     inner.mkdir(mode=0o700, exist_ok=True)
     inner.chmod(0o700)
@@ -164,7 +163,7 @@ def make_passwords(folder: Path, *more: str) -> list[str]:
     for name in (*PASSWORDS, *more):
         path = inner / name
         if not path.exists():
-            # Prometheus sends a token as it lies in the cluster: a line end in it would be an error.
+            # No line end: Prometheus sends the token exactly as it is stored.
             end = "" if name == READER_TOKEN else "\n"
             path.write_text(secrets.token_urlsafe(32) + end, encoding="utf-8")
             path.chmod(0o644)

@@ -13,7 +13,7 @@ from shoal.fetch.base import Fault, Response
 from shoal.journey.harvest import KeyedItem
 from shoal.model import Dead, Lease, Released, Result, Retry, Task
 from shoal.policy.failures import BYTES
-from shoal.store.base import ALL_ITEMS_NAMED, ITEMS_NAMED, FetchRow, ItemRow, PageLook, named_keys
+from shoal.store.base import ALL_ITEMS_NAMED, ITEMS_NAMED, FetchRow, ItemRow, ScrapedPage, named_keys
 
 KEY_SHOWN = 60
 NOT_SENT = "not_modified"  # the outcome of pages that came without a body
@@ -37,7 +37,7 @@ class Finished(msgspec.Struct, frozen=True):
     unstorable: str = ""
     page: RawPage | None = None
     harvest: int = 0
-    look: PageLook | None = None
+    look: ScrapedPage | None = None
 
 
 def weighed(finished: Finished) -> Finished:
@@ -134,11 +134,11 @@ class Records:
             for item in items
         ]
 
-    def look(self, keys: Sequence[str], *, lease: Lease, url: str) -> PageLook | None:
+    def look(self, keys: Sequence[str], *, lease: Lease, url: str) -> ScrapedPage | None:
         """A record that the page at `url` has exactly these items now; None: the page is visited only once."""
         if not self._is_revisited(lease.task):
             return None
-        return PageLook(spider=self._spider_name, url=url, keys=tuple(keys), at=self._clock(), token=lease.token)
+        return ScrapedPage(spider=self._spider_name, url=url, keys=tuple(keys), at=self._clock(), token=lease.token)
 
     def with_page(self, finished: Finished, response: Response, *, headers: dict[str, str]) -> Finished:
         """The result with its raw page, if pages are archived; also after a failed handler, for `shoal replay`.

@@ -7,7 +7,9 @@ from importlib.util import find_spec
 
 from scrapy.settings import BaseSettings, default_settings
 
-from shoal.scrapy.redis_settings import SCRAPY_REDIS, UNUSED_DUPEFILTER
+from shoal.scrapy.middlewares import ExitJudge, GuardMiddleware, SpiderWatch
+from shoal.scrapy.pipelines import StorePipeline
+from shoal.scrapy.redis_client import SCRAPY_REDIS, UNUSED_DUPEFILTER
 from shoal.scrapy.settings import adapt
 
 log = logging.getLogger("shoal")
@@ -25,15 +27,15 @@ class Addon:
     """Puts shoal's scheduler, and what it needs, into the settings of a project."""
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Called by Scrapy. A project's own lines win, but for settings that would work against the scheduler."""
+        """Called by Scrapy. A project's own settings win, except settings that conflict with the scheduler."""
         settings.set("SCHEDULER", f"{_PACKAGE}.Scheduler", priority="addon")
         _replace_scrapy_redis(settings)
-        settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", _watch(), WATCH_ORDER)
+        settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", SpiderWatch, WATCH_ORDER)
         if adapt(settings):
-            settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", _guard(), GUARD_ORDER)
-        settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", _judge(), JUDGE_ORDER)
+            settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", GuardMiddleware, GUARD_ORDER)
+        settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", ExitJudge, JUDGE_ORDER)
         if settings.getbool("SHOAL_ITEMS", True):
-            settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", _pipeline(), STORE_ORDER)
+            settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", StorePipeline, STORE_ORDER)
         if settings.getbool("AUTOTHROTTLE_ENABLED"):
             log.warning(
                 "AUTOTHROTTLE_ENABLED is taken as False: the pace of shoal adapts by itself, for the whole fleet"
@@ -45,40 +47,16 @@ class Addon:
 
 
 def _replace_scrapy_redis(settings: BaseSettings) -> None:
-    """Put shoal's parts in the place of those of scrapy-redis: the scheduler, and a pipeline that is missing."""
+    """Replace the components of scrapy-redis: the scheduler, and a pipeline that is not installed."""
     if str(settings["SCHEDULER"]).startswith(SCRAPY_REDIS):
         log.warning("SCHEDULER of scrapy_redis is not used: shoal's own is in its place")
         settings.set("SCHEDULER", f"{_PACKAGE}.Scheduler", priority="cmdline")
     if str(settings["DUPEFILTER_CLASS"]).startswith(SCRAPY_REDIS):
         log.info(UNUSED_DUPEFILTER)
-        # Commands that try a page, such as `scrapy parse`, load it.
+        # Commands such as `scrapy parse` load it.
         settings.set("DUPEFILTER_CLASS", default_settings.DUPEFILTER_CLASS, priority="cmdline")
     pipelines = settings.getdict("ITEM_PIPELINES")
     if THEIR_PIPELINE in pipelines and find_spec("scrapy_redis") is None:
         log.info("RedisPipeline of scrapy_redis is not installed: shoal's own is in its place")
         pipelines[f"{_PACKAGE}.RedisPipeline"] = pipelines.pop(THEIR_PIPELINE)
         settings.set("ITEM_PIPELINES", pipelines, priority=settings.getpriority("ITEM_PIPELINES") or 0)
-
-
-def _watch() -> type:
-    from shoal.scrapy.middlewares import SpiderWatch
-
-    return SpiderWatch
-
-
-def _guard() -> type:
-    from shoal.scrapy.middlewares import GuardMiddleware
-
-    return GuardMiddleware
-
-
-def _judge() -> type:
-    from shoal.scrapy.middlewares import ExitJudge
-
-    return ExitJudge
-
-
-def _pipeline() -> type:
-    from shoal.scrapy.pipelines import StorePipeline
-
-    return StorePipeline

@@ -1,4 +1,4 @@
-"""What the parts that Scrapy builds by itself share: one bridge per crawler."""
+"""State shared by the components that Scrapy builds: one bridge per crawler."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _NAME = "_shoal_bridge"
 
 
 class Bridge:
-    """The visits of a crawler, and what goes to the thread behind them. `crawl`: its id, once it is joined;
-    `settings` are shoal's, once they are known; `has_judge`: the middleware is in place that says how exits did."""
+    """The visits of a crawler, and the inflow of its worker thread. `crawl`: its id, once joined; `settings`: shoal's,
+    once known; `has_judge`: ExitJudge is installed."""
 
     def __init__(self, crawler: Crawler) -> None:
         self.visits = Visits(wake=lambda: wake(crawler), later=later)
@@ -29,7 +29,7 @@ class Bridge:
 
 
 def bridge_of(crawler: Crawler) -> Bridge:
-    """The bridge of a crawler: the first part that asks makes it."""
+    """The bridge of a crawler, created by the first caller."""
     bridge = getattr(crawler, _NAME, None)
     if bridge is None:
         bridge = Bridge(crawler)
@@ -38,7 +38,7 @@ def bridge_of(crawler: Crawler) -> Bridge:
 
 
 def spider_of(crawler: Crawler) -> Spider:
-    """The spider of a crawler that has one: Scrapy makes it before its parts are opened."""
+    """The spider of a crawler: Scrapy makes it before its components are opened."""
     if crawler.spider is None:
         raise ShoalError("this part of shoal needs a spider: it works inside a crawl only")
     return crawler.spider

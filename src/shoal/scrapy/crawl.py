@@ -1,4 +1,4 @@
-"""The crawl of a Scrapy spider: its settings as shoal has them, and how a process joins it."""
+"""The crawl of a Scrapy spider: its settings, and how a process joins or begins it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from shoal.settings.table import Settings
 from shoal.settings.values import parse_duration, parse_rate
 from shoal.worker.workers import at_work
 
-REFERENCE = "scrapy:"  # begins the reference of a spider that Scrapy runs
+REFERENCE = "scrapy:"  # prefix of the spider reference in crawls of Scrapy
 
 
 class ScrapyCrawl(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process wants to work on. `crawl`: this one, whatever its state; `fresh`: unfinished ones are discarded.
-    `goes_on`: also with a finished one. `requests_at_once` are those that Scrapy has on their way. `feeds`: files that
-    the items are written to when the crawl is finished."""
+    """The crawl that a process is to join or begin. `crawl`: this crawl, whatever its state; `fresh`: discard an
+    unfinished crawl. `goes_on`: also continue a finished crawl. `requests_at_once`: concurrent requests in Scrapy.
+    `feeds`: files that the items are written to when the crawl is finished."""
 
     spider: str
     places: Places
@@ -48,7 +48,7 @@ class ScrapyCrawl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinedCrawl(msgspec.Struct, frozen=True, kw_only=True):
-    """The crawl that a process works on, with the places and settings that it uses for it."""
+    """The crawl that a process works on, with its places and settings."""
 
     crawl: Crawl
     places: Places
@@ -65,11 +65,11 @@ async def join(
     make_store: Callable[[str], Awaitable[None]],
     say: Callable[[str], None],
 ) -> JoinedCrawl:
-    """The spider's unfinished crawl, or a new one. Processes that begin at the same time begin the same one:
-    `make_store` makes the store of a new one before others see the crawl, and miss it."""
+    """The spider's unfinished crawl, or a new one. Processes that start together begin the same crawl: `make_store`
+    creates the store of a new crawl before other processes can see the crawl."""
     crawls = [crawl for crawl in with_refusals(await frontier.crawls()) if crawl.spider == wanted.spider]
     former = _former(crawls, wanted)
-    if wanted.fresh and former is not None and await _is_ours(former, frontier=frontier, say=say):
+    if wanted.fresh and former is not None and await _is_unused(former, frontier=frontier, say=say):
         await frontier.delete_crawl(former.id)
         former = None
     if former is None:
@@ -102,9 +102,9 @@ async def join(
     )
 
 
-async def _is_ours(former: Crawl, *, frontier: Frontier, say: Callable[[str], None]) -> bool:
-    """Whether nobody works on a crawl, so that it may be discarded. Every process of a fleet has the same settings: the
-    second one must not discard what the first one has begun."""
+async def _is_unused(former: Crawl, *, frontier: Frontier, say: Callable[[str], None]) -> bool:
+    """Whether no worker works on a crawl, so that it may be discarded. All processes of a fleet have the same settings:
+    the second process must not discard the crawl of the first."""
     workers = await at_work(former.id, frontier=frontier)
     if workers:
         say(
@@ -117,10 +117,9 @@ async def _is_ours(former: Crawl, *, frontier: Frontier, say: Callable[[str], No
 async def crawl_to_fill(
     wanted: ScrapyCrawl, form: str, *, frontier: Frontier, again: bool, otherwise: str
 ) -> tuple[Crawl, str, bool]:
-    """The crawl that takes over a queue, for processes of the spider to join later: the unfinished one, or a new one;
-    the form of fingerprints that its keys are made of; whether it is new. `form`: the only one that will do; empty:
-    any will, and a new crawl gets `otherwise`. A finished crawl that took over a queue is not followed by another one
-    unless `again`."""
+    """The crawl for an imported queue, which processes of the spider join later: the unfinished one, or a new one; the
+    form of the fingerprints of its keys; whether it is new. `form`: the required form; empty: any, and a new crawl gets
+    `otherwise`. After a finished crawl with an import, another one needs `again`."""
     crawls = [crawl for crawl in with_refusals(await frontier.crawls()) if crawl.spider == wanted.spider]
     former = _former(crawls, wanted)
     if former is not None:
@@ -128,14 +127,14 @@ async def crawl_to_fill(
         begun_with = record_of(former).fingerprints or PROJECT
         if form and form != begun_with:
             raise UsageError(
-                f"{former.id} is unfinished and makes its keys by the fingerprints of {begun_with}, not of {form}: let"
-                f" it finish, or discard it with `scrapy crawl {wanted.spider} -s SHOAL_FRESH=1`, then import"
+                f"{former.id} is unfinished and makes its keys from the fingerprints of {begun_with}, not of {form}:"
+                f" let it finish, or discard it with `scrapy crawl {wanted.spider} -s SHOAL_FRESH=1`, then import"
             )
         return former, begun_with, False
     imported = [crawl.id for crawl in crawls if not crawl.refusal and record_of(crawl).fingerprints]
     if imported and not again:
         raise UsageError(
-            f"{imported[0]} took over this queue and is not to be gone on with: remove the keys of scrapy-redis, or"
+            f"{imported[0]} took over this queue and is finished: remove the keys of scrapy-redis, or"
             " --again takes them over into a new crawl"
         )
     form = form or otherwise
@@ -175,7 +174,7 @@ def _check(former: Crawl, wanted: ScrapyCrawl) -> None:
 
 
 def _check_pools(former: Crawl, wanted: ScrapyCrawl) -> None:
-    """Refuse to go on without a pool that the crawl has: its tasks there could not leave."""
+    """Refuse to continue without a pool of the crawl: its tasks could not be fetched."""
     missing = sorted(pool.name for pool in former.pools if pool.name not in wanted.pools.specs)
     if missing:
         problem = wanted.pools.unusable.get(missing[0], "give it the same SHOAL_PROXIES and shoal.toml")

@@ -1,9 +1,8 @@
-"""How visits learn what Scrapy's engine does with their requests. All that depends on the engine's inside is here
-and in scraper_context.py.
+"""Hooks into Scrapy's engine: how visits follow their requests. All code that depends on the engine's internals is
+here.
 
-A visit's context for its callback's output under a reactor of Twisted other than asyncio's. There Scrapy consumes
-the output by calls of the reactor, which keep no context.
-"""
+Under a Twisted reactor other than asyncio's, Scrapy consumes a callback's output in calls of the reactor, which keep no
+context: `keep_context` restores it."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ T = TypeVar("T")
 
 
 def keep_context(scraper: Scraper) -> None:
-    """Let the rest of a callback, its requests and items, and its error run with the callback's visit as context."""
+    """Run the rest of a callback, its requests, items and errors with its visit as context."""
     consume, process = scraper.handle_spider_output_async, scraper._process_spidermw_output
     fail = scraper.handle_spider_error
     visits: dict[int, Visit] = {}  # by the answer or failure whose output is being consumed
@@ -71,7 +70,7 @@ def _within(visit: Visit | None, step: Callable[..., T], *args: Any) -> T:
 
 
 class _Output:
-    """What a callback gives out. No generator: after an error Scrapy asks for more."""
+    """A callback's output. Not a generator: Scrapy asks for more after an error."""
 
     def __init__(self, result: Iterable[Any], visit: Visit) -> None:
         self._result, self._visit = iter(result), visit
@@ -84,7 +83,7 @@ class _Output:
 
 
 class _AsyncOutput:
-    """The same of an asynchronous generator. Each step has a context of its own, which Twisted copies."""
+    """The same for an asynchronous generator. Each step has a context of its own, which Twisted copies."""
 
     def __init__(self, result: AsyncIterator[Any], visit: Visit) -> None:
         self._result, self._visit = aiter(result), visit
@@ -104,8 +103,8 @@ LEASED_SLOT = "shoal "
 
 
 def attach(crawler: Crawler, visits: Visits) -> None:
-    """Follow every leased request: to the downloader, to the spider, and out of the pipelines. What runs for it there
-    has the request's visit as its context."""
+    """Follow every leased request to the downloader, to the spider, and through the pipelines; the code there has the
+    visit as context."""
     engine = crawler.engine
     fetch, scrape = engine.downloader.fetch, engine.scraper.enqueue_scrape
 
@@ -130,7 +129,7 @@ def attach(crawler: Crawler, visits: Visits) -> None:
         visit = visits.of(request)
         if visit is None:
             return scrape(result, request, *args)
-        # The engine starts callback and pipelines inside this call: they keep its context.
+        # The engine starts callback and pipelines inside this call: they inherit its context.
         token = CURRENT.set(visit)
         try:
             scraping = scrape(result, request, *args)
@@ -143,7 +142,7 @@ def attach(crawler: Crawler, visits: Visits) -> None:
 
         return scraping.addBoth(ended)
 
-    # Set on these two objects, not on their classes: other crawlers of this process are left alone.
+    # Set on these objects, not on their classes: other crawlers of this process stay unchanged.
     vars(engine.downloader)["fetch"] = fetched
     vars(engine.scraper)["enqueue_scrape"] = scraped
     _follow_errbacks(engine.scraper, visits)
@@ -154,7 +153,7 @@ def attach(crawler: Crawler, visits: Visits) -> None:
 
 
 def _follow_errbacks(scraper: Any, visits: Visits) -> None:
-    """Note which errbacks raise the failure that they were given: it is not handled then."""
+    """Note which errbacks raise the failure that they got: then it is not handled."""
     call_spider = scraper.call_spider_async
 
     async def called(result: Response | Failure, request: Request) -> Any:
@@ -170,8 +169,8 @@ def _follow_errbacks(scraper: Any, visits: Visits) -> None:
 
 
 def leave_through_exits(crawler: Crawler, visits: Visits) -> None:
-    """Let requests leave through the exits of their leases. Between them and the network only the download handler is
-    left: no middleware can lead them elsewhere, and none sees a proxy's password."""
+    """Send requests through the exits of their leases. This wraps the download handler, behind all middlewares: none
+    can redirect a request, and none sees a proxy's password."""
     handlers = crawler.engine.downloader.handlers
     download = handlers.download_request_async
 
@@ -200,8 +199,8 @@ def leave_through_exits(crawler: Crawler, visits: Visits) -> None:
 
 
 def watch_start(crawler: Crawler, *, starts: Callable[[Request], None], ended: Callable[[bool], None]) -> None:
-    """Tell the requests of the start, as the last spider middleware gives them out, before they are scheduled; then
-    whether the start has ended by itself, or was broken off by an error."""
+    """Report the start requests after the last spider middleware, before they are scheduled; then whether the start
+    ended normally or by an error."""
     engine = crawler.engine
     start = engine._start
     if start is None:
@@ -229,7 +228,7 @@ def wake(crawler: Crawler) -> None:
 
 
 def later(step: Callable[[], None]) -> None:
-    """Run a step when what runs now is done, with or without a reactor."""
+    """Run a step after the running code, with or without a reactor."""
     if is_asyncio_available():
         asyncio.get_running_loop().call_soon(step)
         return
@@ -239,7 +238,7 @@ def later(step: Callable[[], None]) -> None:
 
 
 def calls_from_threads() -> Callable[..., Any]:
-    """A function by which another thread calls one in this thread."""
+    """A function with which another thread calls a function in this thread."""
     if is_asyncio_available():
         return asyncio.get_running_loop().call_soon_threadsafe
     from twisted.internet import reactor
@@ -249,27 +248,27 @@ def calls_from_threads() -> Callable[..., Any]:
 
 
 def close_spider(crawler: Crawler, *, reason: str) -> None:
-    """End the run before its time; the reason is among its stats."""
+    """End the run early; the reason is in its stats."""
     engine = crawler.engine
     if engine is not None and engine.spider is not None:
         deferred_from_coro(engine.close_spider_async(reason=reason))
 
 
 def hide_tracebacks() -> None:
-    """Leave out what is logged with a traceback from now on: a spider that was refused ends the process, and the
-    engine, which was opened by half, fails while it is closed."""
+    """Drop log records with tracebacks from now on: a refused spider ends the process, and the half-opened engine fails
+    while it is closed."""
     for handler in logging.getLogger().handlers:
         handler.addFilter(lambda record: record.exc_info is None and "Unhandled error" not in record.getMessage())
 
 
 def leave_pace_to_lanes(crawler: Crawler, visits: Visits, concurrency: int) -> None:
-    """The downloader starts leased requests as they come: what comes is due. Others, such as those of a pipeline for
-    files, wait in Scrapy's own slots with Scrapy's delay."""
+    """The downloader starts leased requests at once: they are due. Other requests, such as those of a files pipeline,
+    wait in Scrapy's slots with Scrapy's delay."""
     downloader = crawler.engine.downloader
     slot_of = downloader.get_slot_key
 
     def slot_key(request: Request) -> str:
-        key = slot_of(request).removeprefix(LEASED_SLOT)  # also of a request that took over the meta of a leased one
+        key = slot_of(request).removeprefix(LEASED_SLOT)  # a copied meta may have the prefix
         return f"{LEASED_SLOT}{key}" if visits.of(request) is not None else key
 
     vars(downloader)["get_slot_key"] = slot_key
@@ -277,7 +276,7 @@ def leave_pace_to_lanes(crawler: Crawler, visits: Visits, concurrency: int) -> N
 
 
 class _SlotLimits(dict[str, Any]):
-    """Limits that bind nowhere for slots of leased requests; a project's own ones for the others."""
+    """Limits that never bind for slots of leased requests; the project's own limits for the others."""
 
     def __init__(self, own: dict[str, Any], concurrency: int) -> None:
         super().__init__(own)

@@ -1,8 +1,7 @@
-"""The fingerprints that a crawl's keys are made of: the project's own, or those that scrapy-redis has made. A hash
-cannot be turned back, so a crawl that has taken over a filter goes on with the form that the filter was made with.
+"""The fingerprints that a crawl's keys are made of: the project's own, or those of scrapy-redis. A hash cannot be
+turned back, so a crawl with an imported filter keeps the form of the filter.
 
-Fingerprints of requests that were computed before. Most links of a page lead to where other links have led.
-"""
+Fingerprints are cached by URL: most links of a page repeat."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ KEY_BYTES = 8
 
 
 def of_newer_scrapy_redis(request: Request) -> bytes:
-    """As scrapy-redis makes them from 0.8 on: without headers."""
+    """The form of scrapy-redis from 0.8 on: without headers."""
     fields = {
         "method": to_unicode(request.method),
         "url": canonicalize_url(request.url),
@@ -37,12 +36,12 @@ def of_newer_scrapy_redis(request: Request) -> bytes:
 
 
 def of_older_scrapy_redis(request: Request) -> bytes:
-    """As scrapy-redis made them before 0.8, with a function of Scrapy that is gone."""
+    """The form of scrapy-redis before 0.8, made with a former function of Scrapy."""
     return _sha1(to_bytes(request.method) + to_bytes(canonicalize_url(request.url)) + request.body)
 
 
-# By the names that `shoal import` and the records of crawls have for them. Of a project the default form: its own
-# fingerprinter is known where the spider runs.
+# By their names in `shoal import` and crawl records. PROJECT is the default form here: the project's own fingerprinter
+# is known only where the spider runs.
 FORMS: dict[str, Fingerprint] = {
     NEWEST: of_newer_scrapy_redis,
     "scrapy-redis-0.6": of_older_scrapy_redis,
@@ -51,13 +50,13 @@ FORMS: dict[str, Fingerprint] = {
 
 
 def fingerprint_of_crawl(name: str, *, own: Fingerprint) -> Fingerprint:
-    """The form that a crawl's record names; `own` is the project's."""
+    """The form in a crawl's record; `own` is the project's."""
     check_form(name)
     return own if name in ("", PROJECT) else FORMS[name]
 
 
 def check_form(name: str) -> None:
-    """Refuse the record of a newer shoal: with other keys, every page would be fetched again."""
+    """Refuse an unknown form in a record: with other keys, every page would be fetched again."""
     if name and name not in FORMS:
         raise UsageError(
             f"the crawl makes its keys of fingerprints called {name!r}, which this shoal lacks: upgrade it"
@@ -65,7 +64,7 @@ def check_form(name: str) -> None:
 
 
 def key_of(fingerprint: bytes) -> int:
-    """The key that a fingerprint stands for."""
+    """The key of a fingerprint."""
     return int.from_bytes(fingerprint[:KEY_BYTES], "big", signed=True)
 
 
@@ -77,8 +76,8 @@ URLS_REMEMBERED = 20_000  # twice as many at most, about 10 MB
 
 
 def fingerprint_of(crawler: Crawler) -> Fingerprint:
-    """The project's fingerprint of a request. Only that of Scrapy's own class is remembered: of another one it is not
-    known what it looks at."""
+    """The project's fingerprint function. Only Scrapy's own class is cached: another one may depend on any part of the
+    request."""
     fingerprinter = crawler.request_fingerprinter
     if fingerprinter is None:
         raise ShoalError("the crawler has no fingerprinter: its settings were not applied")
@@ -88,8 +87,8 @@ def fingerprint_of(crawler: Crawler) -> Fingerprint:
 
 
 class RememberedFingerprints:
-    """Scrapy's own fingerprint, which is made of URL, method and body, unless `verbatim_url` is in the meta. Requests
-    that differ in nothing but their URL have it remembered; URLs that were not seen for long are forgotten."""
+    """Caches Scrapy's own fingerprints, which depend on URL, method and body, unless `verbatim_url` is in the meta.
+    Only plain GETs are cached; URLs not seen for long are dropped."""
 
     def __init__(self, fingerprint: Fingerprint, *, limit: int = URLS_REMEMBERED) -> None:
         self._fingerprint = fingerprint

@@ -1,10 +1,6 @@
-"""The queue and the filter of scrapy-redis taken over into a crawl. Every step may be repeated: an import that was
-killed is run again, and neither loses nor doubles a request.
-
-The queue and the filter of scrapy-redis in Redis, read in bounded steps. Nothing there changes but by `remove`.
-
-Requests as they wait in a queue of scrapy-redis: JSON or pickled dicts, made into tasks without their spider.
-"""
+"""Imports the queue and the filter of scrapy-redis into a crawl: reads both in Redis, makes tasks of the entries, which
+are JSON or pickled dicts, and puts them. Every step may be repeated: after a crash, an import runs again and neither
+loses nor doubles a request. Nothing in Redis changes except by `remove`."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ from shoal.text.errors import several
 READ_AT_ONCE = 200
 SCANNED_AT_ONCE = 2_000
 
-# Removes the keys unless the queue or the filter has changed: scrapy-redis may have come back.
+# Deletes the keys unless the queue or the filter has changed: scrapy-redis may be running again.
 _REMOVE = """
 local kind = redis.call('TYPE', KEYS[1]).ok
 local waiting = kind == 'list' and redis.call('LLEN', KEYS[1]) or kind == 'zset' and redis.call('ZCARD', KEYS[1]) or 0
@@ -49,8 +45,8 @@ class SourceKeys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceState(msgspec.Struct, frozen=True, kw_only=True):
-    """What is there at one moment. `ends`: the first and the last entry, of which every push and pop changes one or
-    their number."""
+    """The state of queue and filter at one moment. `ends`: the first and the last entry; every push and pop changes one
+    of them, or the number."""
 
     kind: str
     waiting: int
@@ -59,7 +55,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FilterKeys(msgspec.Struct, kw_only=True):
-    """The keys of a filter's fingerprints, eight bytes each; how many members are none, and the last of these."""
+    """The keys of a filter, eight bytes each; the number of members that are no fingerprints, and the last of these."""
 
     keys: array[int]
     others: int = 0
@@ -78,7 +74,7 @@ class FilterKeys(msgspec.Struct, kw_only=True):
 
 
 class QueueSource:
-    """Reads from one server."""
+    """Reads from one Redis server."""
 
     def __init__(self, url: str, keys: SourceKeys) -> None:
         self._connections = RedisConnections(url)
@@ -86,7 +82,7 @@ class QueueSource:
         self.keys = keys
 
     async def state(self) -> SourceState:
-        """What waits and what is known now. Refuses keys that are neither a queue nor a filter."""
+        """The present state. Refuses keys that are neither a queue nor a filter."""
         kind, filter_kind = await self._kind(self.keys.queue), await self._kind(self.keys.filter)
         if kind not in ("list", "zset", "none"):
             raise UsageError(f"{self.keys.queue} is a {kind}, no queue of scrapy-redis: --queue-key names another")
@@ -100,20 +96,20 @@ class QueueSource:
         return SourceState(kind=kind, waiting=waiting, ends=tuple(ends), known=known)
 
     async def start_urls(self) -> int:
-        """How many start URLs wait."""
+        """The number of waiting start URLs."""
         return await self._length(await self._kind(self.keys.start), self.keys.start)
 
     async def entries(self, state: SourceState) -> AsyncIterator[list[bytes]]:
-        """All entries, in the order in which scrapy-redis would take them; of a list, the oldest first."""
+        """All entries in the order of scrapy-redis; of a list, the oldest first."""
         for start in range(0, state.waiting, READ_AT_ONCE):
             if state.kind == "zset":
                 yield await self._read(start, start + READ_AT_ONCE - 1, state.kind)
             else:
-                # From the right, where the oldest are: what is pushed meanwhile moves nothing.
+                # From the right, where the oldest are: new entries do not shift these positions.
                 yield (await self._read(-start - READ_AT_ONCE, -start - 1, state.kind))[::-1]
 
     async def filter_keys(self, show: Callable[[int], None]) -> FilterKeys:
-        """All of the filter. A member may be given twice."""
+        """The whole filter. A member may be returned twice."""
         found = FilterKeys(keys=array("q"))
         cursor = b"0"
         while True:
@@ -125,14 +121,14 @@ class QueueSource:
                 return found
 
     async def known_among(self, fingerprints: Sequence[bytes]) -> int:
-        """How many of these fingerprints the filter has."""
+        """How many of these fingerprints are in the filter."""
         async with self._connections.borrow() as connection:
             for fingerprint in fingerprints:
                 await connection.send("SISMEMBER", self.keys.filter, fingerprint.hex())
             return sum(await connection.answers())
 
     async def remove(self, state: SourceState) -> bool:
-        """Remove queue and filter, if they are still as they were; gives whether they were."""
+        """Delete queue and filter if they are unchanged; returns whether they were."""
         keys = (self.keys.queue, self.keys.filter)
         return bool(await self._call("EVAL", _REMOVE, 2, *keys, state.waiting, state.known))
 
@@ -164,17 +160,17 @@ Fields = dict[str, Any]
 
 
 class UnreadableEntry(Exception):  # noqa: N818 -- reads as what is wrong
-    """An entry that is no request: what is wrong with it."""
+    """An entry that is no request; says what is wrong with it."""
 
 
 def is_pickled(entry: bytes) -> bool:
-    """Whether an entry can only be read by running what it holds."""
+    """Whether reading this entry may run code."""
     return entry.startswith(PICKLED)
 
 
 def fields_of(entry: bytes) -> Fields:
-    """The fields of a request. A pickled entry is unpickled, which runs code that it names: for trusted queues alone.
-    Raises UnreadableEntry."""
+    """The fields of a request. Unpickling runs code that the entry names: only for trusted queues. Raises
+    UnreadableEntry."""
     try:
         fields = pickle.loads(entry) if is_pickled(entry) else msgspec.json.decode(entry)  # noqa: S301 -- asked for
     except Exception as error:  # what a pickle names may raise anything
@@ -186,15 +182,15 @@ def fields_of(entry: bytes) -> Fields:
 
 
 class QueuedRequests:
-    """Makes tasks of the entries of one queue. An entry that must not be filtered gets a key by what it holds, and by
-    its number among those that hold the same: read again, it is the same task."""
+    """Makes tasks of the entries of a queue. An entry with dont_filter gets a key from its content and its number among
+    equal entries: read again, it is the same task."""
 
     def __init__(self, form: str) -> None:
         self._requests = StoredRequests(None, FORMS[form])
         self._unfiltered: Counter[bytes] = Counter()
 
     def task_of(self, fields: Fields, entry: bytes) -> Task:
-        """The entry as a task. Raises UnreadableEntry, or UnfitRequest with what no other process could do."""
+        """The entry as a task. Raises UnreadableEntry, or UnfitRequest if no other process could run it."""
         request = request_of(fields)
         key = self._key(request, entry)
         more = self._requests.page_name(request, key, is_start=False)
@@ -204,7 +200,7 @@ class QueuedRequests:
             raise UnfitRequest(f"{request}: {error}") from None
 
     def letter_of(self, fields: Fields, entry: bytes) -> Task:
-        """A task that stands for an entry that is unfit, among the dead letters. After `task_of` of the same entry."""
+        """The dead letter of an unfit entry. Call `task_of` for the entry first."""
         request = request_of(fields)
         return self._requests.letter_of(request, self._key(request, entry, is_counted=True))
 
@@ -217,7 +213,7 @@ class QueuedRequests:
 
 
 def request_of(fields: Fields) -> Request:
-    """What the keys and the lane of a request are made of; not its class, nor its callbacks. Raises UnreadableEntry."""
+    """A request for keys and lanes, without its class and callbacks. Raises UnreadableEntry."""
     encoding = _encoding(fields)
     try:
         return Request(
@@ -235,7 +231,7 @@ def request_of(fields: Fields) -> Request:
 
 
 def _packed_fields(fields: Fields, request: Request) -> Fields:
-    """The fields as Scrapy gives them for a request with its spider, of any version."""
+    """The fields as any version of Scrapy writes them for a request with its spider."""
     kept = {name: value for name, value in fields.items() if name != "_encoding"}
     kept["encoding"] = request.encoding
     kept["dont_filter"] = request.dont_filter
@@ -276,17 +272,16 @@ def _text(value: Any, encoding: str) -> str:
     return value.decode(encoding) if isinstance(value, bytes) else str(value)
 
 
-SAMPLE = 200  # waiting requests that are looked up in the filter, to tell how its fingerprints were made
+SAMPLE = 200  # waiting requests that are searched in the filter, to find the form of its fingerprints
 KNOWN_AT_ONCE = 4_000
 EXAMPLES = 5
 
 Show = Callable[[Callable[[], str]], None]
 
 
-class TakeOver(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller wants. `form`: how the filter's fingerprints were made, empty where that is to be found out.
-    `skips_unreadable`: the filter is taken over though requests are left out. `again`: into a new crawl, though one
-    that took over a queue is finished."""
+class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`form`: the form of the filter's fingerprints; empty: find it out. `skips_unreadable`: import the filter even if
+    entries are unreadable. `again`: into a new crawl, even if a crawl that imported this queue is finished."""
 
     crawl: ScrapyCrawl
     form: str = ""
@@ -296,10 +291,10 @@ class TakeOver(msgspec.Struct, frozen=True, kw_only=True):
     removes: bool = False
 
 
-class TakenOver(msgspec.Struct, kw_only=True):
-    """What became of it. `requests` are those that the crawl has now as tasks, `new` those of them that it lacked;
-    `keys` and `new_keys` the same of the filter. `is_sure`: requests of the queue are in the filter by this form of
-    fingerprints. `problems` say what was not taken over, and what to do."""
+class ImportReport(msgspec.Struct, kw_only=True):
+    """`requests` are now tasks of the crawl, `new` of them were not before; `keys` and `new_keys` are the same for the
+    filter. `is_sure`: requests of the queue were found in the filter by this form of fingerprints. `problems`: what was
+    not imported, and what to do."""
 
     crawl: str = ""
     is_begun: bool = False
@@ -320,77 +315,77 @@ class TakenOver(msgspec.Struct, kw_only=True):
     problems: list[str] = msgspec.field(default_factory=list)
 
     def note(self, example: str) -> None:
-        """Keep the first few examples of what is wrong."""
+        """Keep the first few examples of bad entries."""
         if len(self.examples) < EXAMPLES:
             self.examples.append(example)
 
 
-async def take_over(wanted: TakeOver, *, source: QueueSource, frontier: Frontier, show: Show) -> TakenOver:
-    """First the requests, then the filter, which knows them too. A filter is taken over only after every request of
-    the queue was: one that is left out would count as done."""
+async def import_queue(options: ImportOptions, *, source: QueueSource, frontier: Frontier, show: Show) -> ImportReport:
+    """Import the requests, then the filter, which contains their keys too. The filter is imported only if every request
+    was: a request that is left out would count as done."""
     state = await source.state()
-    taken = TakenOver(waiting=state.waiting, known=state.known, start_urls=await source.start_urls())
-    _check_there(source, state, taken)
-    sample = await _looked_through(source, state, wanted, show=show)
-    form, taken.is_sure = await _form(source, state, wanted, sample)
-    crawl, taken.fingerprints, taken.is_begun = await crawl_to_fill(
-        wanted.crawl, form, frontier=frontier, again=wanted.again, otherwise=NEWEST if state.known else PROJECT
+    report = ImportReport(waiting=state.waiting, known=state.known, start_urls=await source.start_urls())
+    _check_exists(source, state, report)
+    sample = await _read_sample(source, state, options, show=show)
+    form, report.is_sure = await _fingerprint_form(source, state, options, sample)
+    crawl, report.fingerprints, report.is_begun = await crawl_to_fill(
+        options.crawl, form, frontier=frontier, again=options.again, otherwise=NEWEST if state.known else PROJECT
     )
-    taken.crawl = crawl.id
-    await _Intake(source, frontier, taken, show).run(state)
-    _judge(taken, wanted, source)
-    if not taken.problems:
-        await _take_filter(state, taken, source=source, frontier=frontier, show=show)
-    if taken.unreadable and wanted.skips_unreadable:
-        taken.problems.append(f"{several(taken.unreadable, 'entry')} that cannot be read were left out, as you asked")
-    if taken.dead_letters:
-        taken.problems.append(
-            f"{several(taken.dead_letters, 'request')} cannot be done by another process and became dead letters of"
-            f" {taken.crawl}: `shoal dead list {taken.crawl}` shows them"
+    report.crawl = crawl.id
+    await _QueueImport(source, frontier, report, show).run(state)
+    _note_filter_problems(report, options, source)
+    if not report.problems:
+        await _import_filter(state, report, source=source, frontier=frontier, show=show)
+    if report.unreadable and options.skips_unreadable:
+        report.problems.append(f"{several(report.unreadable, 'entry')} that cannot be read were left out, as you asked")
+    if report.dead_letters:
+        report.problems.append(
+            f"{several(report.dead_letters, 'request')} cannot be done by another process and became dead letters of"
+            f" {report.crawl}: `shoal dead list {report.crawl}` shows them"
         )
-    if wanted.removes and not taken.problems:
-        await _remove(state, taken, source)
-    return taken
+    if options.removes and not report.problems:
+        await _remove(state, report, source)
+    return report
 
 
-async def _remove(state: SourceState, taken: TakenOver, source: QueueSource) -> None:
-    taken.removed = await source.remove(state)
-    if not taken.removed:
-        taken.problems.append(
+async def _remove(state: SourceState, report: ImportReport, source: QueueSource) -> None:
+    report.removed = await source.remove(state)
+    if not report.removed:
+        report.problems.append(
             f"{source.keys.queue} and {source.keys.filter} were not removed: they have changed since they were read"
         )
 
 
-def _check_there(source: QueueSource, state: SourceState, taken: TakenOver) -> None:
+def _check_exists(source: QueueSource, state: SourceState, report: ImportReport) -> None:
     if state.waiting or state.known:
         return
     keys = source.keys
-    start = f"; {several(taken.start_urls, 'start URL')} in {keys.start} need no import" if taken.start_urls else ""
+    start = f"; {several(report.start_urls, 'start URL')} in {keys.start} need no import" if report.start_urls else ""
     raise UsageError(
-        f"there is neither {keys.queue} nor {keys.filter} in Redis at {source.shown}{start}: check the spider's name"
+        f"neither {keys.queue} nor {keys.filter} is in Redis at {source.shown}{start}: check the spider's name"
         " and the database, or name them with --from, --queue-key and --dupefilter-key"
     )
 
 
-async def _looked_through(source: QueueSource, state: SourceState, wanted: TakeOver, *, show: Show) -> list[Request]:
-    """Some requests that must be in the filter. Refuses pickled entries that nobody trusts, before anything begins."""
+async def _read_sample(source: QueueSource, state: SourceState, options: ImportOptions, *, show: Show) -> list[Request]:
+    """Some requests that must be in the filter. Refuses untrusted pickled entries before anything is written."""
     sample: list[Request] = []
     seen = pickled = 0
     async for entries in source.entries(state):
         seen += len(entries)
-        show(partial(_line, "looking", seen, state.waiting, "request"))
+        show(partial(_line, "reading", seen, state.waiting, "request"))
         for entry in entries:
-            if is_pickled(entry) and not wanted.trusts_pickle:
+            if is_pickled(entry) and not options.trusts_pickle:
                 pickled += 1
             elif len(sample) < SAMPLE and (request := _filtered_request(entry)) is not None:
                 sample.append(request)
-        if len(sample) >= SAMPLE and wanted.trusts_pickle:
+        if len(sample) >= SAMPLE and options.trusts_pickle:
             break
     if pickled:
         raise ShoalError(
             f"{pickled:,} of {several(seen, 'request')} in {source.keys.queue} are pickled, and nothing was taken over:"
-            " to unpickle runs any code that whoever can write to this Redis has put there. Add --trust-pickle if only"
-            " your own processes can, or let scrapy-redis finish its queue"
+            " unpickling runs any code that somebody with write access to this Redis has put there. Add"
+            " --trust-pickle if only your own processes can, or let scrapy-redis finish its queue"
         )
     return sample
 
@@ -403,19 +398,19 @@ def _filtered_request(entry: bytes) -> Request | None:
     return None if request.dont_filter else request
 
 
-async def _form(
-    source: QueueSource, state: SourceState, wanted: TakeOver, sample: Sequence[Request]
+async def _fingerprint_form(
+    source: QueueSource, state: SourceState, options: ImportOptions, sample: Sequence[Request]
 ) -> tuple[str, bool]:
-    """How the fingerprints of the filter were made, empty where nothing tells it; and whether the filter says so."""
+    """The form of the filter's fingerprints, empty if unknown; and whether the filter confirms it."""
     found = {name: await source.known_among([make(one) for one in sample]) for name, make in FORMS.items()}
     best = max(found, key=lambda name: found[name])
-    if wanted.form:
-        if found[best] and not found[wanted.form]:
+    if options.form:
+        if found[best] and not found[options.form]:
             raise UsageError(
                 f"{source.keys.filter} has {found[best]} of {several(len(sample), 'waiting request')} by the"
-                f" fingerprints of {best}, and none by those of {wanted.form}: leave out --fingerprints"
+                f" fingerprints of {best}, and none by those of {options.form}: leave out --fingerprints"
             )
-        return wanted.form, found[wanted.form] > 0
+        return options.form, found[options.form] > 0
     if found[best]:
         return best, True
     if sample and state.known:
@@ -427,29 +422,29 @@ async def _form(
     return "", False
 
 
-class _Intake:
+class _QueueImport:
     """Puts the requests of a queue into a crawl."""
 
-    def __init__(self, source: QueueSource, frontier: Frontier, taken: TakenOver, show: Show) -> None:
-        self._source, self._frontier, self._taken, self._show = source, frontier, taken, show
-        self._requests = QueuedRequests(taken.fingerprints)
+    def __init__(self, source: QueueSource, frontier: Frontier, report: ImportReport, show: Show) -> None:
+        self._source, self._frontier, self._report, self._show = source, frontier, report, show
+        self._requests = QueuedRequests(report.fingerprints)
 
     async def run(self, state: SourceState) -> None:
-        taken, read = self._taken, 0
+        report, read = self._report, 0
         async for entries in self._source.entries(state):
             tasks: list[Task] = []
             letters: list[tuple[Task, str]] = []
             for entry in entries:
                 self._read(entry, tasks, letters)
-            report = await self._frontier.put(taken.crawl, tasks)
+            put = await self._frontier.put(report.crawl, tasks)
             if letters:
-                await self._frontier.bury(taken.crawl, letters)
+                await self._frontier.bury(report.crawl, letters)
             read += len(entries)
-            taken.requests += len(tasks) - len(report.refused)
-            taken.new += report.new
-            taken.refused += len(report.refused)
-            taken.dead_letters += len(letters)
-            self._show(partial(_line, taken.crawl, read, taken.waiting, "request"))
+            report.requests += len(tasks) - len(put.refused)
+            report.new += put.new
+            report.refused += len(put.refused)
+            report.dead_letters += len(letters)
+            self._show(partial(_line, report.crawl, read, report.waiting, "request"))
 
     def _read(self, entry: bytes, tasks: list[Task], letters: list[tuple[Task, str]]) -> None:
         try:
@@ -458,58 +453,58 @@ class _Intake:
                 tasks.append(self._requests.task_of(fields, entry))
             except UnfitRequest as error:
                 letters.append((self._requests.letter_of(fields, entry), f"unfit: {error}"))
-                self._taken.note(str(error))
+                self._report.note(str(error))
         except UnreadableEntry as error:
-            self._taken.unreadable += 1
-            self._taken.note(str(error))
+            self._report.unreadable += 1
+            self._report.note(str(error))
 
 
-async def _check_unchanged(state: SourceState, taken: TakenOver, source: QueueSource) -> None:
-    """Notice scrapy-redis processes that still work on the queue."""
+async def _check_unchanged(state: SourceState, report: ImportReport, source: QueueSource) -> None:
+    """Detect scrapy-redis processes that still work on the queue."""
     now = await source.state()
-    if (now.kind, now.waiting, now.ends) != (state.kind, state.waiting, state.ends) and not taken.problems:
-        taken.problems.append(
+    if (now.kind, now.waiting, now.ends) != (state.kind, state.waiting, state.ends) and not report.problems:
+        report.problems.append(
             f"{source.keys.queue} has changed meanwhile ({state.waiting:,} requests, now {now.waiting:,}): stop all"
             " scrapy-redis processes of this spider, then run this again"
         )
 
 
-def _judge(taken: TakenOver, wanted: TakeOver, source: QueueSource) -> None:
-    """Say what keeps the filter from being taken over."""
-    if taken.refused:
-        taken.problems.append(
-            f"{several(taken.refused, 'request')} did not fit the limits of {taken.crawl}, and the filter was not taken"
-            " over: raise SHOAL_MAX_PAGES or SHOAL_MAX_PER_HOST, run the spider once, then this again"
+def _note_filter_problems(report: ImportReport, options: ImportOptions, source: QueueSource) -> None:
+    """Say what prevents the import of the filter."""
+    if report.refused:
+        report.problems.append(
+            f"{several(report.refused, 'request')} did not fit the limits of {report.crawl}, and the filter was not"
+            " taken over: raise SHOAL_MAX_PAGES or SHOAL_MAX_PER_HOST, run the spider once, then this again"
         )
-    if taken.unreadable and not wanted.skips_unreadable:
-        taken.problems.append(
-            f"{several(taken.unreadable, 'entry')} of {source.keys.queue} cannot be read, and the filter was"
+    if report.unreadable and not options.skips_unreadable:
+        report.problems.append(
+            f"{several(report.unreadable, 'entry')} of {source.keys.queue} cannot be read, and the filter was"
             " not taken over: run this where the project's modules are, or add --skip-unreadable to go on without them"
         )
 
 
-async def _take_filter(
-    state: SourceState, taken: TakenOver, *, source: QueueSource, frontier: Frontier, show: Show
+async def _import_filter(
+    state: SourceState, report: ImportReport, *, source: QueueSource, frontier: Frontier, show: Show
 ) -> None:
-    # All of it is read before any of it is known: a request that was pushed after the queue was read, whose key is
-    # among these, would never be fetched. It shows before this has begun.
+    # Read the whole filter before any key is known: a request that was pushed after the queue was read would never be
+    # fetched, because its key is in the filter. `_check_unchanged` detects it first.
     found = await source.filter_keys(
         lambda number: show(partial(_line, "reading the filter", number, state.known, "key"))
     )
-    await _check_unchanged(state, taken, source)
-    if taken.problems:
+    await _check_unchanged(state, report, source)
+    if report.problems:
         return
     keys = found.keys
     for start in range(0, len(keys), KNOWN_AT_ONCE):
-        taken.new_keys += await frontier.know(taken.crawl, keys[start : start + KNOWN_AT_ONCE])
-        taken.keys = min(start + KNOWN_AT_ONCE, len(keys))
-        show(partial(_line, taken.crawl, taken.keys, len(keys), "key"))
+        report.new_keys += await frontier.know(report.crawl, keys[start : start + KNOWN_AT_ONCE])
+        report.keys = min(start + KNOWN_AT_ONCE, len(keys))
+        show(partial(_line, report.crawl, report.keys, len(keys), "key"))
     if found.others:
-        taken.problems.append(
+        report.problems.append(
             f"{several(found.others, 'member')} of {source.keys.filter} are no fingerprints, such as"
             f" {found.example[:50]!r}, and were left out: --dupefilter-key names another filter"
         )
-    await _check_unchanged(state, taken, source)
+    await _check_unchanged(state, report, source)
 
 
 def _line(what: str, number: int, total: int, noun: str) -> str:

@@ -1,11 +1,8 @@
-"""The downloader middleware that tells whose fault a bad answer through an exit is.
+"""Scrapy middlewares: ExitJudge returns pages that failed because of their exit, SpiderWatch notes which responses
+reach the spider, GuardMiddleware refuses private and other special addresses.
 
-The spider middleware that tells which answers reach the spider.
-
-shoal's guard in front of Scrapy's downloader: requests to private and other special addresses are refused.
-
-robots.txt through exits: what a failing exit does not bring is asked for again, not taken for "all is allowed".
-"""
+A failing exit must not make Scrapy treat a missing robots.txt as "all is allowed": RobotsThroughExits has it fetched
+again."""
 
 from __future__ import annotations
 
@@ -36,8 +33,8 @@ from shoal.fetch.proxies import proxy_answer
 from shoal.model import Dead
 from shoal.policy.retries import judge
 from shoal.scrapy.bridge import bridge_of, stats_of
-from shoal.scrapy.exits import LeasedExit
-from shoal.scrapy.journey import answer_of, proxied_fault
+from shoal.scrapy.exits import LeasedExit, proxied_fault
+from shoal.scrapy.journey import answer_of
 from shoal.scrapy.pools import exits_file
 from shoal.scrapy.settings import shoal_settings
 from shoal.scrapy.visits import CURRENT, Visit
@@ -45,11 +42,11 @@ from shoal.settings.table import CONFIG_FILE
 
 
 class SpiderWatch:
-    """Comes last before the spider: an answer that another middleware keeps back does not get here."""
+    """Must be last before the spider: a response that another middleware drops does not get here."""
 
     def process_spider_input(self, response: Response) -> None:
-        """Note that the answer reaches the spider."""
-        # Not by the answer's request: a middleware may have put another one in its place.
+        """Note that the response reaches the spider."""
+        # Not by the response's request: a middleware may have replaced it.
         visit = CURRENT.get()
         if visit is not None:
             visit.reached_spider = True
@@ -59,8 +56,8 @@ GUARDED = frozenset({"http", "https", "ftp"})
 
 
 class GuardMiddleware:
-    """Comes last before the downloader. The name is looked up by the resolver that the downloader asks next, which
-    remembers its answers; the address that has answered is looked at again."""
+    """Must be last before the downloader. It resolves the name with the resolver that the downloader uses next, which
+    caches its answers, and then checks the address that has answered."""
 
     def __init__(self, crawler: Crawler) -> None:
         try:
@@ -76,8 +73,8 @@ class GuardMiddleware:
         return cls(crawler)
 
     async def process_request(self, request: Request) -> None:
-        """Refuse a request whose host has no allowed address. A name that cannot be resolved goes on: the downloader
-        says so, or a proxy knows it."""
+        """Refuse a request whose host has a forbidden address. An unresolved name passes: the downloader reports it, or
+        a proxy knows it."""
         parts = urlparse_cached(request)
         if parts.scheme not in GUARDED or not parts.hostname:
             return
@@ -88,7 +85,7 @@ class GuardMiddleware:
             self._refuse(request, f"{parts.hostname} is at {address}, a {why} address (SHOAL_ALLOW_PRIVATE is off)")
 
     def process_response(self, request: Request, response: Response) -> Response:
-        """Keep back what an address has answered that is not allowed."""
+        """Drop the response of a forbidden address."""
         address = getattr(response, "ip_address", None)
         if address is None or self._is_proxied(request):
             return response
@@ -97,7 +94,7 @@ class GuardMiddleware:
         return response
 
     def _is_proxied(self, request: Request) -> bool:
-        """Whether the address that has answered is a proxy's: the project's own, or that of the lease's exit."""
+        """Whether the address that has answered is a proxy: the project's own, or the exit of the lease."""
         visit = self._visits.sender(request)
         return "proxy" in request.meta or (visit is not None and visit.exit is not None)
 
@@ -109,7 +106,7 @@ class GuardMiddleware:
 
 
 async def _addresses(host: str) -> list[str]:
-    """The addresses of a host that the downloader may connect to; none where the name cannot be resolved."""
+    """The addresses of a host that the downloader may connect to; none if the name cannot be resolved."""
     if refusal(host) != "not an address":
         return [host]
     if not is_reactor_installed():
@@ -126,8 +123,7 @@ async def _addresses(host: str) -> list[str]:
 
 
 class _Addresses:
-    """Collects what the reactor's resolver finds, as Twisted's IResolutionReceiver. It finds nothing where the look-up
-    fails."""
+    """Collects the results of the reactor's resolver, as Twisted's IResolutionReceiver; empty if the lookup fails."""
 
     def __init__(self) -> None:
         self.resolved: Deferred[list[str]] = Deferred()
@@ -146,31 +142,31 @@ FILE = "/robots.txt"
 
 
 class RobotsThroughExits:
-    """The hosts whose robots.txt could not be read because of an exit. Scrapy's middleware remembers such a host as one
-    without rules; it is made to forget that."""
+    """The hosts whose robots.txt could not be read because of an exit. Scrapy caches such a host as one without rules;
+    this removes it from the cache."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._unread: set[str] = set()
 
     def is_asked_by(self, request: Request) -> bool:
-        """Whether Scrapy asks for robots.txt with this request."""
+        """Whether this is a request of Scrapy for robots.txt."""
         return urlparse_cached(request).path == FILE and bool(request.meta.get("dont_obey_robotstxt"))
 
     def is_refused(self, request: Request, leased: LeasedExit, refusal: ExitRefusal) -> bool:
-        """Note that the exit did not bring robots.txt, and whether another exit is to ask. What is forbidden to exit
-        after exit has a meaning, which Scrapy knows."""
+        """Note that the exit failed to fetch robots.txt; returns whether another exit should try. A robots.txt that
+        exit after exit is refused has a meaning, which Scrapy knows."""
         if refusal.kind == "blocked" and leased.lease.free_retries >= HELD_AGAINST:
             return False
         self._unread.add(urlparse_cached(request).netloc)
         return True
 
     def ask(self, request: Request) -> None:
-        """Scrapy asks anew: what comes of that counts."""
+        """Scrapy asks again: its next result counts."""
         self._unread.discard(urlparse_cached(request).netloc)
 
     def is_unread(self, request: Request) -> bool:
-        """Whether this page's rules are not known because of an exit."""
+        """Whether this page's rules are unknown because of an exit."""
         host = urlparse_cached(request).netloc
         if host not in self._unread or request.meta.get("dont_obey_robotstxt"):
             return False
@@ -185,13 +181,13 @@ log = logging.getLogger("shoal")
 
 
 class GivenUp(IgnoreRequest):
-    """No exit could fetch the page: it is a dead letter. The request's errback gets this."""
+    """No exit could fetch the page: it is a dead letter. The request's errback gets this exception."""
 
 
 class ExitJudge:
-    """A page that was refused because of its exit goes back to the frontier, which lends it with another one. Its
-    place, 585, is behind the middleware that decompresses: block pages are known by their text. It comes before the
-    one that sends requests again: this costs the page none of its tries."""
+    """Returns a page that failed because of its exit to the frontier, which leases it again with another exit. Order
+    585: after the middleware that decompresses, because block pages are known by their text, and before the retry
+    middleware, because the page loses no attempt."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -204,14 +200,14 @@ class ExitJudge:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> ExitJudge:
-        """The judge of one spider's run. There is none where no pool can be: it would cost every page a little."""
+        """The judge of one spider's run. Not configured where no pool can exist: it would cost every page a little."""
         settings = crawler.settings
         if not settings.get("SHOAL_PROXIES") and not exits_file(settings) and not Path(CONFIG_FILE).exists():
             raise NotConfigured
         return cls(crawler)
 
     def process_request(self, request: Request) -> Request | None:
-        """Let no page be asked for whose robots.txt an exit has failed to bring."""
+        """Send no page whose robots.txt is unread because of an exit."""
         if self._robots.is_asked_by(request):
             self._robots.ask(request)
             return None
@@ -221,12 +217,12 @@ class ExitJudge:
         leased = visit.exit
         if leased is not None and leased.refusal is not None:
             return self._turned_back(visit, leased, leased.refusal, leased.answer)
-        # Another page's exit has failed; this one asks for itself when it is lent again.
+        # The exit of another page failed; this page asks for robots.txt when it is leased again.
         visit.is_released = visit.is_turned_back = True
         return request
 
     def process_response(self, request: Request, response: Response) -> Request | Response:
-        """The answer, unless the exit is to blame for it."""
+        """The response, unless the exit is to blame for it."""
         visit = self._visits.sender(request)
         if visit is None or visit.exit is None or "cached" in response.flags:
             return response
@@ -238,7 +234,7 @@ class ExitJudge:
         return self._judged(request, visit, visit.exit, answer) or response
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        """Whose fault it is that there is no answer; None: not the exit's."""
+        """The request again if the exit is to blame for the exception, else None."""
         visit = self._visits.sender(request)
         if visit is None or visit.exit is None or isinstance(exception, IgnoreRequest):
             return None
@@ -247,7 +243,7 @@ class ExitJudge:
         return self._judged(request, visit, visit.exit, fault)
 
     def _judged(self, request: Request, visit: Visit, leased: LeasedExit, answer: Answer | Fault) -> Request | None:
-        """The request, to be given back, where the exit is to blame; None: as ever."""
+        """The request, to be returned, if the exit is to blame; else None."""
         wanted = isinstance(answer, Answer) and self._is_for_spider(request, answer.status)
         statuses = (answer.status,) if isinstance(answer, Answer) and wanted else self._bridge.settings.handle_statuses
         refusal = refusal_of(answer, judge(answer, handle_statuses=statuses))
@@ -259,14 +255,14 @@ class ExitJudge:
             and self._robots.is_refused(request, leased, refusal)
         ):
             leased.refusal, leased.answer = refusal, answer
-            # Not again through this exit, which Scrapy's own middleware would try.
+            # Not a retry through this exit, as Scrapy's own middleware would do.
             raise IgnoreRequest(f"robots.txt: {refusal.reason}")
         return None
 
     def _turned_back(
         self, visit: Visit, leased: LeasedExit, refusal: ExitRefusal, answer: Answer | Fault | None
     ) -> Request | None:
-        """Let the page's lease end with this refusal. Its request goes no further, unless the page is given up."""
+        """End the lease of the page with this refusal. Its request is not sent, unless the page is given up."""
         refused = leased.refuse(
             refusal, answer, max_tries=self._bridge.settings.max_exit_tries, failures=self._failures
         )
@@ -281,7 +277,7 @@ class ExitJudge:
         return visit.request
 
     def _is_for_spider(self, request: Request, status: int) -> bool:
-        """Whether the spider wants to see this status, by the rules of Scrapy's HttpErrorMiddleware."""
+        """Whether the spider accepts this status, by the rules of Scrapy's HttpErrorMiddleware."""
         if request.meta.get("handle_httpstatus_all"):
             return True
         settings = self._crawler.settings

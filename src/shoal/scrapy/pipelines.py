@@ -1,7 +1,5 @@
-"""Items in a shoal store: a page is settled only after its items are stored.
-
-Items in a list of Redis, as scrapy-redis leaves them for other programs.
-"""
+"""Item pipelines: to a shoal store, where a page is settled only after its items are stored; and to a Redis list, as
+scrapy-redis leaves items for other programs."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ from shoal.journey.harvest import KeyedItem
 from shoal.journey.item_fields import NoJson, encoded, key_text
 from shoal.journey.results import unstorable_item
 from shoal.scrapy.bridge import bridge_of, spider_of
-from shoal.scrapy.redis_calls import until_answered
-from shoal.scrapy.redis_settings import client_of
+from shoal.scrapy.redis_client import client_of, until_answered
 from shoal.scrapy.visits import CURRENT, Visit
 from shoal.store.base import ItemRow
 
@@ -52,14 +49,14 @@ class RedisPipeline:
         return cls(crawler)
 
     def item_key(self, item: Any, spider: Any) -> str:
-        """The key for an item; a project's own pipeline may choose another."""
+        """The list for an item; a project's own pipeline may choose another one."""
         return str(self._key % {"spider": spider.name})
 
     async def process_item(self, item: Any) -> Any:
         """Push the item, and pass it on."""
         key = self.item_key(item, spider_of(self._crawler))
         step = partial(self._server.rpush, key, self._text_of(item))
-        # Its page would end as a dead letter at the first restart of Redis.
+        # Repeated: else a restart of Redis would make its page a dead letter.
         await until_answered(step, say=self._say, patience=PATIENCE_SECONDS)
         return item
 
@@ -68,7 +65,8 @@ class RedisPipeline:
 
 
 class StorePipeline:
-    """Writes items to the crawl's store, upserted by key: the field of SHOAL_ITEM_KEY, else the URL of their page."""
+    """Writes items to the crawl's store, upserted by key: the field named by SHOAL_ITEM_KEY, else the URL of their
+    page."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -83,7 +81,7 @@ class StorePipeline:
         return cls(crawler)
 
     def process_item(self, item: Any) -> Any:
-        """Keep the item with the page that yielded it."""
+        """Add the item to the page that yielded it."""
         fields = ItemAdapter(item).asdict()
         visit = CURRENT.get()
         if visit is not None and visit.is_over:
@@ -101,7 +99,7 @@ class StorePipeline:
         return item
 
     def _row(self, key: str, data: bytes) -> ItemRow:
-        """An item that no page has yielded."""
+        """An item that belongs to no page."""
         at = time.time()
         return ItemRow(
             spider=spider_of(self._crawler).name,
@@ -116,7 +114,7 @@ class StorePipeline:
     def _key(self, fields: Mapping[str, Any], data: bytes | str, visit: Visit | None) -> str:
         key = fields.get(self._field) if self._field else None
         if key not in (None, ""):
-            with contextlib.suppress(NoJson):  # then `data` says so
+            with contextlib.suppress(NoJson):  # then `data` is the reason
                 return key_text(key)
         elif self._field and not self._has_warned:
             self._has_warned = True
@@ -127,7 +125,7 @@ class StorePipeline:
         return visit.page_key() if visit is not None else self._key_of_content(str(data))
 
     def _key_of_content(self, content: str) -> str:
-        """The key of an item that has none and belongs to no page: the same in every process that makes the item."""
+        """The key of an item without a key and a page: the same in every process that makes the item."""
         name = hashlib.blake2b(content.encode("utf-8", "replace"), digest_size=8).hexdigest()
         self._contents[name] += 1
         return f"item {name}" if self._contents[name] == 1 else f"item {name}#{self._contents[name]}"

@@ -1,4 +1,5 @@
-"""The pools of a Scrapy project: those of SHOAL_PROXIES and shoal.toml that Scrapy can use; which a request gets."""
+"""The pools of a Scrapy project: from SHOAL_PROXIES and shoal.toml, as far as Scrapy can use them, and the pool of each
+request."""
 
 from __future__ import annotations
 
@@ -31,9 +32,8 @@ _HTTP2 = "scrapy.core.downloader.handlers.http2."
 
 
 class ProjectPools(msgspec.Struct, frozen=True, kw_only=True):
-    """What requests may leave through. `default`: the pool of requests that name none, where there is such a one;
-    `unusable`: pools that are written somewhere, and why Scrapy cannot use them. `own`: the exits that this process
-    offers; `tagged`: the pools of each region."""
+    """The pools of requests. `default`: for requests that name none; `unusable`: pools that Scrapy cannot use, and why.
+    `own`: the exits that this process offers; `tagged`: the pools of each region."""
 
     specs: dict[str, PoolSpec] = {}
     default: str = ""
@@ -43,12 +43,12 @@ class ProjectPools(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_exits(self) -> bool:
-        """Whether requests of this process may be lent with an exit."""
+        """Whether requests of this process may be leased with an exit."""
         return bool(self.specs or self.own.specs)
 
     def of(self, request: Request, *, parent: Task | None, goes_on: bool) -> str:
-        """The pool of a request: its own, that of the page which it goes on with, the crawl's, or that of the page it
-        was found on. Raises UnfitRequest where there is no such pool, or it could not be used."""
+        """The pool of a request: its own, that of the page it continues, the crawl's, or that of the page it was found
+        on. Raises UnfitRequest if there is no such pool, or it cannot be used."""
         names_one = POOL in request.meta or REGION_KEY in request.meta or bool(self.default)
         if not self.specs and not names_one and (parent is None or parent.pool == DIRECT):
             return DIRECT
@@ -74,7 +74,7 @@ class ProjectPools(msgspec.Struct, frozen=True, kw_only=True):
         return chosen
 
     def _named(self, request: Request) -> Any:
-        """The pool that a request names itself, or that of its region."""
+        """The pool that a request names itself, or the pool of its region."""
         named, region = request.meta.get(POOL), request.meta.get(REGION_KEY)
         if region is None:
             return named
@@ -86,15 +86,14 @@ class ProjectPools(msgspec.Struct, frozen=True, kw_only=True):
             raise UnfitRequest(f"{request}: {error}") from None
 
     def _check(self, chosen: Any, request: Request) -> None:
-        # Those of a region are lent to processes that offer it, which know how exits did.
+        # Tasks of a region are leased to processes that offer it and judge its exits.
         if chosen not in self.specs and not (isinstance(chosen, str) and chosen.startswith(REGION)):
             raise UnfitRequest(f"{request}: {unknown_pool(chosen, self.specs, self.unusable)}")
 
 
 def pools_of(settings: Settings, project: BaseSettings, *, has_judge: bool, own: OwnExits = NO_EXITS) -> ProjectPools:
-    """The pools that the settings of a project name, with the exits that this process offers. `has_judge`: the
-    middleware is in place that says how exits did. Refuses pools that the project asks for and Scrapy cannot use; of a
-    shoal.toml others may be for other spiders."""
+    """The pools in a project's settings, with the exits that this process offers. `has_judge`: ExitJudge is installed.
+    Refuses pools in the project's settings that Scrapy cannot use; pools in shoal.toml may be for other spiders."""
     pools = load_pools(Path(CONFIG_FILE), proxies=settings.proxies)
     if not pools and not settings.pool and not settings.region and not own.specs:
         return ProjectPools()
@@ -124,12 +123,12 @@ def pools_of(settings: Settings, project: BaseSettings, *, has_judge: bool, own:
 
 
 def exits_file(project: BaseSettings) -> str:
-    """The file with the exits of this machine: of a setting or a variable; empty: none."""
+    """The file with the exits of this machine, from a setting or a variable; empty: none."""
     return str(project.get(EXITS_VARIABLE) or os.environ.get(EXITS_VARIABLE, ""))
 
 
 def unknown_pool(name: Any, specs: Mapping[str, PoolSpec], unusable: Mapping[str, str]) -> str:
-    """Why this pool cannot be used, and which ones can."""
+    """Why this pool cannot be used, and which can."""
     if isinstance(name, str) and name in unusable:
         return f"the pool {name!r} cannot be used with Scrapy: {unusable[name]}"
     known = [DIRECT, *sorted(specs)]

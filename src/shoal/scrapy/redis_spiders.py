@@ -1,10 +1,7 @@
-"""The start of a spider whose URLs are pushed to Redis: read, put, and only then forgotten there.
+"""Spiders whose start URLs are pushed to a key in Redis, as with scrapy-redis: only the import changes.
 
-Start URLs that people push to a key of Redis. One leaves Redis only after the frontier has it: until then it is
-under way, in a key beside, where every process finds it again.
-
-Spiders whose start URLs are pushed to Redis, as with scrapy-redis: only the import changes.
-"""
+An entry is removed from Redis only after the frontier has its tasks: until then it is in a second key, where every
+process can take it again."""
 
 from __future__ import annotations
 
@@ -26,8 +23,7 @@ from scrapy.spiders import CrawlSpider
 
 from shoal.errors import ShoalError, UsageError
 from shoal.scrapy.bridge import Bridge, bridge_of
-from shoal.scrapy.redis_calls import sleep, until_answered
-from shoal.scrapy.redis_settings import START_KEY, client_of, frontier_of, idle_seconds_of
+from shoal.scrapy.redis_client import START_KEY, client_of, frontier_of, idle_seconds_of, sleep, until_answered
 from shoal.scrapy.requests import ENTRY
 from shoal.text.errors import line_of
 from shoal.text.secrets import masked
@@ -35,23 +31,23 @@ from shoal.text.secrets import masked
 if TYPE_CHECKING:
     from redis import Redis
 
-TAKEN_SECONDS = 30.0  # then another process may take an entry that is under way
+TAKEN_SECONDS = 30.0  # then another process may take the entry
 
 
 class StartEntry(NamedTuple):
-    """What was pushed, under the name that it got when it was taken: the same for all who take it again."""
+    """A pushed entry, under the name from its first take: the same for all who take it again."""
 
     name: str
     pushed: bytes
 
     @property
     def member(self) -> bytes:
-        """How Redis keeps it while it is under way."""
+        """Its form in Redis while it is taken."""
         return self.name.encode() + b" " + self.pushed
 
 
 class StartEntries:
-    """The start URLs of one spider. Every method is one step in Redis, and waits for it."""
+    """The start URLs of one spider. Every method is one blocking call to Redis."""
 
     def __init__(self, server: Redis, key: str) -> None:
         self.key = key
@@ -62,25 +58,25 @@ class StartEntries:
         self._set_aside = server.register_script(_script("set_aside"))
 
     def take(self, number: int) -> list[StartEntry]:
-        """Entries to be put now: those that were left under way first, then new ones."""
+        """Entries to be put now: first entries that other processes left, then new ones."""
         members = self._take(keys=[self.key, self._under_way], args=[number, os.urandom(8).hex(), TAKEN_SECONDS])
         return [_entry(member) for member in members]
 
     def make_due(self) -> None:
-        """Let everything that is under way be taken again, also what a living process has in hand: put twice, it is the
-        same task."""
+        """Let all taken entries be taken again, also those of living processes: put twice, an entry is the same
+        task."""
         self._server.zunionstore(self._under_way, {self._under_way: 0})
 
     def done(self, entries: Sequence[StartEntry]) -> None:
-        """The frontier has these: forget them."""
+        """Delete entries that the frontier has."""
         self._server.zrem(self._under_way, *(entry.member for entry in entries))
 
     def set_aside(self, entry: StartEntry) -> None:
-        """Keep an entry that nobody understands, in a list beside."""
+        """Move an unusable entry to a list for people."""
         self._set_aside(keys=[self._under_way, self.aside], args=[entry.member, entry.pushed])
 
     def give_back(self, entries: Sequence[StartEntry]) -> None:
-        """Let others take these at once."""
+        """Let other processes take these at once."""
         self._server.zadd(self._under_way, {entry.member: 0 for entry in entries}, xx=True)
 
 
@@ -93,10 +89,10 @@ def _script(name: str) -> str:
     return resources.files("shoal.scrapy").joinpath("lua", f"{name}.lua").read_text()
 
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 SOON_SECONDS = 0.05
 SHOWN_CHARACTERS = 200
-MOST_GIVEN = 1000  # more are not read while the frontier does not take them
+MAX_UNCONFIRMED = 1000  # stop reading while this many wait for the frontier
 
 log = logging.getLogger("shoal")
 T = TypeVar("T")
@@ -104,7 +100,7 @@ RequestsOf = Callable[[bytes], Any]
 
 
 class RedisStart:
-    """Reads what is pushed to one key, for one run of a spider. `idle_seconds` without work end it; 0: never."""
+    """Reads the start URLs of one key, for one run of a spider. It ends after `idle_seconds` without work; 0: never."""
 
     def __init__(
         self, crawler: Crawler, *, key: str, batch_size: int, idle_seconds: float, requests_of: RequestsOf
@@ -114,14 +110,14 @@ class RedisStart:
         self._idle_seconds = idle_seconds
         self._requests_of = requests_of
         self._entries = StartEntries(client_of(crawler.settings, decode_responses=False, retry=None), key)
-        # Entries whose requests are on their way to the frontier, with the number of tasks that must be put by then.
+        # Entries whose requests are on their way to the frontier, with the number of tasks to be put until then.
         self._given: deque[tuple[int, StartEntry]] = deque()
         self._taken: list[StartEntry] = []
         self._is_closed = False
         crawler.signals.connect(self._closed, signals.spider_closed)
 
     async def requests(self) -> AsyncIterator[Request]:
-        """The requests of everything that is pushed. Ends when nobody of the crawl had work for `idle_seconds`."""
+        """The requests of all entries. Ends when no process of the crawl had work for `idle_seconds`."""
         bridge = self._bridge()
         self._say(f"start URLs are read from {self._entries.key!r} at {self._shown()}")
         await self._ask(self._entries.make_due)
@@ -134,18 +130,18 @@ class RedisStart:
                 made = self._made_of(entry)
                 for request in made if isinstance(made, list) else ():
                     yield request
-                # The engine asks for more: it has passed the requests of this entry to the scheduler.
+                # The engine asks for more: the scheduler has the requests of this entry.
                 await self._given_out(entry, made, bridge)
                 busy = time.monotonic()
             await self._forget(bridge)
-            if is_full and len(self._given) < MOST_GIVEN:
+            if is_full and len(self._given) < MAX_UNCONFIRMED:
                 continue
             if self._given or self._has_work(bridge):
                 busy = time.monotonic()
             elif 0 < self._idle_seconds <= time.monotonic() - busy:
                 self._say(f"no work for {self._idle_seconds:g} s: no more start URLs are read, the spider ends")
                 return
-            await sleep(SOON_SECONDS if self._given else LOOK_SECONDS)
+            await sleep(SOON_SECONDS if self._given else POLL_SECONDS)
 
     def _bridge(self) -> Bridge:
         bridge = bridge_of(self._crawler)
@@ -159,7 +155,7 @@ class RedisStart:
         try:
             made = self._requests_of(entry.pushed)
             requests = list(made) if isinstance(made, Iterable) else [made] if made else []
-        except Exception as error:  # any entry may be pushed, and the method may be the project's
+        except Exception as error:  # entries are arbitrary, and the method may be the project's
             return str(error) if isinstance(error, ShoalError) else line_of(error)
         if not requests:
             return "no request was made of it"
@@ -183,7 +179,7 @@ class RedisStart:
         self._taken.pop(0)
 
     async def _forget(self, bridge: Bridge) -> None:
-        """Let Redis forget the entries that the frontier has."""
+        """Delete entries that the frontier has."""
         if confirmed := self._confirmed(bridge):
             await self._ask(partial(self._entries.done, confirmed))
             for _ in confirmed:
@@ -193,11 +189,11 @@ class RedisStart:
         return [entry for number, entry in self._given if number <= bridge.inflow.put]
 
     def _has_work(self, bridge: Bridge) -> bool:
-        """Whether any process of the crawl has something to do."""
+        """Whether any process of the crawl has work."""
         return len(bridge.visits) > 0 or bridge.inflow.left != 0
 
     async def _ask(self, step: Callable[[], T]) -> T:
-        """A step in Redis, as soon as it can be reached. A key that holds no start URLs ends the spider."""
+        """A call to Redis, repeated until it is reachable. A key without start URLs ends the spider."""
         from redis.exceptions import ResponseError
 
         def say(line: str) -> None:
@@ -215,14 +211,15 @@ class RedisStart:
         )
 
     def _closed(self) -> None:
-        """Forget what the frontier has, and let others take the rest at once. The worker has put all it was given."""
+        """Delete entries that the frontier has, and let others take the rest at once. The worker has put all its
+        tasks."""
         from redis.exceptions import RedisError
 
         self._is_closed = True
         bridge = bridge_of(self._crawler)
         confirmed = self._confirmed(bridge)
         left = [*(entry for _, entry in self._given if entry not in confirmed), *self._taken]
-        # Without this they would be taken again a little later, as after a kill.
+        # If this fails, others take them after TAKEN_SECONDS.
         with contextlib.suppress(RedisError):
             if confirmed:
                 self._entries.done(confirmed)
@@ -238,7 +235,7 @@ class RedisStart:
 
 class RedisStartUrls:
     """What both spiders add to Scrapy's. A spider may set `redis_key`, `redis_batch_size`, `redis_encoding` and
-    `max_idle_time`, in seconds; else the settings of scrapy-redis hold. `server` is a client of that Redis."""
+    `max_idle_time` (seconds); else the settings of scrapy-redis apply. `server` is a client of that Redis."""
 
     name: str
     redis_key: str | None = None
@@ -249,7 +246,7 @@ class RedisStartUrls:
     _start: RedisStart | None = None
 
     def setup_redis(self, crawler: Crawler) -> None:
-        """Take what the spider does not say from the settings."""
+        """Fill what the spider does not set from the settings."""
         settings = crawler.settings
         key = self.redis_key or settings.get("REDIS_START_URLS_KEY") or START_KEY
         self.redis_key = key % {"name": self.name}
@@ -274,15 +271,15 @@ class RedisStartUrls:
         )
 
     async def start(self) -> AsyncIterator[Any]:
-        """The requests of what was pushed, for as long as the spider is open."""
+        """The requests of the entries, while the spider is open."""
         if self._start is None:
             raise UsageError(f"the spider {self.name!r} was made without from_crawler: start URLs cannot be read")
         async for request in self._start.requests():
             yield request
 
     def make_request_from_data(self, data: bytes) -> Request | Iterable[Request] | None:
-        """The request or the requests of an entry: a URL, or a JSON object with `url` and perhaps `method` and `meta`,
-        whose other fields are those of a form. What raises, or gives none, is set aside."""
+        """The requests of an entry: a URL, or a JSON object with `url`, perhaps `method` and `meta`, whose other fields
+        are form fields. An entry that raises, or gives no request, is set aside."""
         text = data.decode(self.redis_encoding or "utf-8") if isinstance(data, bytes) else data
         if not text.lstrip().startswith("{"):
             return Request(text.strip(), dont_filter=True)

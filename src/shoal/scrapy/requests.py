@@ -1,7 +1,6 @@
-"""Scrapy's requests as tasks, and back. Nothing is pickled: what a task holds can be read by any program.
+"""Scrapy's requests as tasks, and tasks as requests. Nothing is pickled: any program can read a task.
 
-Cookies that travel with a request: the process that does it may not be the one that logged in.
-"""
+Cookies travel with a request: the process that runs it may not be the one that logged in."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from shoal.urls.canonical import canonical, lane_of
 COOKIES = "cookies"  # of a task's meta
 
 
-class _Kept(msgspec.Struct, frozen=True, array_like=True):
+class _StoredCookie(msgspec.Struct, frozen=True, array_like=True):
     name: str
     value: str | None
     domain: str
@@ -39,14 +38,14 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     expires: int | None
 
 
-class _Carried(msgspec.Struct, frozen=True, array_like=True):
+class _StoredCookies(msgspec.Struct, frozen=True, array_like=True):
     process: str
-    cookies: list[_Kept]
+    cookies: list[_StoredCookie]
 
 
 class CarriedCookies:
-    """Gives each request the cookies that its jar has for its host, and puts them into the jar of another process. Of
-    two that carry the same cookie, the request that was found later counts."""
+    """Stores the cookies of a request's jar for its host with its task, and restores them into the jar of another
+    process. If two tasks carry the same cookie, the later task wins."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._middleware = crawler.get_downloader_middleware(CookiesMiddleware)
@@ -54,26 +53,26 @@ class CarriedCookies:
         self._at: dict[tuple[Any, str, str, str], float] = {}
 
     def of(self, request: Request) -> dict[str, bytes]:
-        """What a task keeps of the request's jar; nothing where the jar has no cookies for its host."""
+        """The cookies for a task; empty if the jar has none for its host."""
         jar_name = request.meta.get("cookiejar")
         if self._middleware is None or jar_name not in self._middleware.jars:
             return {}
         host = (urlparse_cached(request).hostname or "").lower()
         cookies = [
-            _Kept(cookie.name, cookie.value, cookie.domain, cookie.path, cookie.secure, cookie.expires)
+            _StoredCookie(cookie.name, cookie.value, cookie.domain, cookie.path, cookie.secure, cookie.expires)
             for cookie in self._middleware.jars[jar_name]
             if f".{host}".endswith(f".{cookie.domain.removeprefix('.')}")
         ]
-        return {COOKIES: msgspec.msgpack.encode(_Carried(self._process, cookies))} if cookies else {}
+        return {COOKIES: msgspec.msgpack.encode(_StoredCookies(self._process, cookies))} if cookies else {}
 
     def bring(self, task: Task, request: Request) -> None:
-        """Put the cookies of a task into the request's jar, where another process has found it."""
+        """Restore the cookies of a task that another process found into the request's jar."""
         packed = (task.meta or {}).get(COOKIES)
         if packed is None or self._middleware is None:
             return
-        carried = msgspec.msgpack.decode(packed, type=_Carried)
+        carried = msgspec.msgpack.decode(packed, type=_StoredCookies)
         if carried.process == self._process:
-            # The jar has these, or newer ones.
+            # The jar has these cookies, or newer ones.
             return
         jar_name = request.meta.get("cookiejar")
         jar = self._middleware.jars[jar_name]
@@ -84,7 +83,7 @@ class CarriedCookies:
                 jar.set_cookie(Cookie(**_cookie_fields(kept)))
 
 
-def _cookie_fields(kept: _Kept) -> Mapping[str, Any]:
+def _cookie_fields(kept: _StoredCookie) -> Mapping[str, Any]:
     has_dot = kept.domain.startswith(".")
     return {
         "version": 0,
@@ -107,10 +106,10 @@ def _cookie_fields(kept: _Kept) -> Mapping[str, Any]:
 
 
 FIELD, PAGE = "scrapy", "page"  # of a task's meta
-ENTRY = "shoal_entry"  # of a request's meta, on its way to the scheduler: which entry of Redis it was made of
-# Of `Request.attributes`: those that a task has fields of its own for, and those that are tried for JSON.
+ENTRY = "shoal_entry"  # in a request's meta until it is scheduled: its entry in Redis
+# Of `Request.attributes`: fields that a task has itself, and fields that are checked for JSON.
 _OWN = frozenset({"url", "method", "body", "priority", "headers", "callback", "errback"})
-_NAMED = ("headers", "callback", "errback")  # of these, those that are packed all the same, in plain form
+_NAMED = ("headers", "callback", "errback")  # of _OWN, fields that are packed as well, in plain form
 _CHECKED = ("meta", "cb_kwargs", "cookies", "flags")
 _NESTED_AT_MOST = 100
 LANES_REMEMBERED = 10_000
@@ -120,12 +119,12 @@ Meta = dict[str, Any]
 
 
 class UnfitRequest(UsageError):  # noqa: N818 -- reads as what is wrong
-    """A request that cannot leave this process: what is wrong with it, and where."""
+    """A request that cannot leave this process; says what is wrong with it, and where."""
 
 
 class StoredRequests:
-    """Makes tasks of the requests of one spider, and requests of tasks. Without a spider: of requests whose callbacks
-    are names already."""
+    """Makes tasks of the requests of a spider, and requests of tasks. Without a spider: of requests whose callbacks are
+    names."""
 
     def __init__(self, spider: Spider | None, fingerprint: Fingerprint) -> None:
         self._spider = spider
@@ -133,9 +132,9 @@ class StoredRequests:
         self._lanes: dict[tuple[str, str], str] = {}
 
     def key_of(self, request: Request, *, is_start: bool, entry: str = "") -> int:
-        """The key of a request: its fingerprint. One that must not be filtered has a key of its own; unless it is of
-        the start, which every process of the fleet makes, and makes again after a crash. `entry` names what was pushed
-        to Redis: pushed twice it has two names, but read twice it has one."""
+        """The key of a request: its fingerprint. With dont_filter it has a key of its own, except a start request,
+        which every process of the fleet makes, also after a crash. `entry` is the name of an entry in Redis: pushed
+        twice it has two names, read twice it has one."""
         if request.dont_filter and entry:
             return int.from_bytes(blake2b(entry.encode(), digest_size=8).digest(), "big", signed=True)
         if request.dont_filter and not is_start:
@@ -145,8 +144,7 @@ class StoredRequests:
     def task_of(
         self, request: Request, key: int, *, parent: Task | None = None, more: Meta | None = None, pool: str = DIRECT
     ) -> Task:
-        """The request as a task, which keeps `more` beside it. Raises UnfitRequest where it cannot leave this
-        process."""
+        """The request as a task with `more` in its meta. Raises UnfitRequest if it cannot leave this process."""
         return self.task_with(_fields(request, self._spider), request, key, parent=parent, more=more, pool=pool)
 
     def task_with(
@@ -159,7 +157,7 @@ class StoredRequests:
         more: Meta | None = None,
         pool: str = DIRECT,
     ) -> Task:
-        """A task that keeps these fields of the request: as Scrapy names them, callbacks as names."""
+        """A task from the request's fields, with callbacks as names."""
         return Task(
             url=request.url,
             key=key,
@@ -177,22 +175,22 @@ class StoredRequests:
         )
 
     def letter_of(self, request: Request, key: int) -> Task:
-        """A task that stands for a request that cannot leave this process, among the dead letters."""
+        """The dead letter of a request that cannot leave this process."""
         return Task(url=request.url, key=key, lane=urlparse_cached(request).netloc or "unfit", created=time.time())
 
     def page_name(self, request: Request, key: int, *, is_start: bool, before: Task | None = None) -> Meta:
-        """What the items of a request without a key of their own are keyed by, where that is not its URL. `before`: the
-        task whose place the request takes, such as the one that was redirected."""
+        """The name that keyless items of the page get, if it is not the URL. `before`: the task that the request
+        continues, such as a redirected one."""
         has_own_key = request.dont_filter and not is_start
         if has_own_key and before is not None:
             return {PAGE: page_of(before)}
         if has_own_key or request.method != "GET" or request.body:
-            # Others may have this URL as well: their items would replace each other.
+            # Other requests may have this URL: their items would replace each other.
             return {PAGE: f"{request.url} {key & _LAST_64_BITS:016x}"}
         return {}
 
     def request_of(self, task: Task) -> Request:
-        """The request that a task was made of. Raises UnfitRequest where the spider has lost its method or class."""
+        """The request of a task. Raises UnfitRequest if the spider no longer has its method or class."""
         packed = (task.meta or {}).get(FIELD)
         fields: dict[str, Any] = msgspec.msgpack.decode(packed) if packed else {}
         fields.update(url=task.url, method=task.method, body=task.body or b"", priority=task.priority)
@@ -220,7 +218,7 @@ class StoredRequests:
 
 
 def page_of(task: Task) -> str:
-    """What tells the page of a task from others of its crawl: its URL, with a number where others may have that URL."""
+    """The name of a page within its crawl: its URL, with a number if other pages may have that URL."""
     return str((task.meta or {}).get(PAGE, task.url))
 
 
@@ -235,7 +233,7 @@ def _fields(request: Request, spider: Spider | None) -> Meta:
 
 
 def _packed(fields: Meta, request: Request) -> bytes:
-    """Everything of a request that a task has no field for."""
+    """All fields of a request that a task has no field for."""
     for name in _CHECKED:
         where = _unfit(fields.get(name), name)
         if where is not None:
@@ -248,7 +246,7 @@ def _packed(fields: Meta, request: Request) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a class that is derived from a plain one, such as the text of a link that lxml has found."""
+    """A value of a subclass of a plain type, such as the link text from lxml, as the plain type."""
     kinds: tuple[type, ...] = (str, int, float, list, tuple)
     for kind in kinds:
         if isinstance(value, kind):
@@ -274,7 +272,7 @@ def _method_name(spider: Spider | None, function: Any, role: str) -> str | None:
 
 
 def _unfit(value: Any, where: str, nested: int = 0) -> str | None:
-    """Where a value has no JSON of its own, and what it is; None: it is fit."""
+    """Where a value is not JSON, and what it is; None: it is fit."""
     if value is None or isinstance(value, str | bool | int):
         return None
     if isinstance(value, float):

@@ -29,14 +29,14 @@ from shoal.scrapy.engine import (
 )
 from shoal.scrapy.fingerprints import fingerprint_of, fingerprint_of_crawl
 from shoal.scrapy.requests import ENTRY, CarriedCookies, StoredRequests, UnfitRequest
-from shoal.scrapy.settings import is_crawling, is_looking, wanted_of
+from shoal.scrapy.settings import is_crawl_command, is_page_command, scrapy_crawl_of
 from shoal.scrapy.visits import CURRENT, Visit
 from shoal.scrapy.worker_thread import UNFINISHED, Reports, WorkerThread
 from shoal.text.secrets import masked
 from shoal.worker.machine import spare_existing_objects
 
 log = logging.getLogger("shoal")
-# Where Scrapy's own filter logs, and as it does.
+# The logger of Scrapy's own filter.
 duplicates = logging.getLogger("scrapy.dupefilters")
 FIRST_DUPLICATE = (
     "Filtered duplicate request: %s - no more duplicates will be shown (see DUPEFILTER_DEBUG to show all duplicates)"
@@ -44,38 +44,38 @@ FIRST_DUPLICATE = (
 
 
 class Scheduler(BaseScheduler):
-    """Gives the engine requests that the frontier lends, and the frontier what the spider finds. A lease ends when the
-    callback's output was consumed and its items have left the pipelines; requests that it found are put with that."""
+    """Gives leased requests to the engine, and found requests to the frontier. A lease ends when the callback's output
+    was consumed and its items have passed the pipelines; the requests that it found are put with the settle."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._bridge = bridge_of(crawler)
         self._inflow = self._bridge.inflow
         self._stats = stats_of(crawler)
-        # Looked up once: a page has many duplicates, and Scrapy's stats wrap each of their methods at each access.
+        # Read once: a page has many duplicates, and Scrapy's stats wrap their methods at each access.
         self._add_to_stat = self._stats.inc_value
         self._logs_all_duplicates = crawler.settings.getbool("DUPEFILTER_DEBUG")
         self._has_logged_duplicate = False
         self._thread: WorkerThread | None = None
         self._opening: Deferred[None] = Deferred()
         self._closing: Deferred[None] = Deferred()
-        # Not by their meta, which copies of them carry along.
+        # Not by their meta, which copies inherit.
         self._starts: WeakSet[Request] = WeakSet()
         self._finished_after = UNFINISHED
         self._has_ended = False
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> BaseScheduler:  # type: ignore[override]  # another one, where told so
-        """The scheduler of one spider's run. Commands that try a page by hand, such as `scrapy shell`, get Scrapy's own
-        one: they must not take part in the crawl."""
-        return InMemory.from_crawler(crawler) if is_looking(sys.orig_argv) else cls(crawler)
+    def from_crawler(cls, crawler: Crawler) -> BaseScheduler:  # type: ignore[override]  # Scrapy's own, for page commands
+        """The scheduler of one spider's run. Commands that try a page, such as `scrapy shell`, get Scrapy's own
+        scheduler: they must not take part in the crawl."""
+        return InMemory.from_crawler(crawler) if is_page_command(sys.orig_argv) else cls(crawler)
 
     def open(self, spider: Spider) -> Deferred[None]:
         """Join the spider's crawl, or begin it."""
         self._cookies = CarriedCookies(self._crawler)
-        # An error from here on ends the process with the code 1. CloseSpider would end it as if it had done its work.
+        # An error from here on ends the process with return code 1; CloseSpider would end it as a success.
         try:
-            wanted = wanted_of(self._crawler, say=self._say)
+            wanted = scrapy_crawl_of(self._crawler, say=self._say)
         except ShoalError as error:
             self._refuse_run(error)
             raise
@@ -99,7 +99,7 @@ class Scheduler(BaseScheduler):
         return self._opening
 
     def close(self, reason: str) -> Deferred[None] | None:
-        """Write and settle what is done, release the rest. The queue stays as it is."""
+        """Write and settle finished pages, release the rest. The queue stays."""
         if self._thread is None or self._has_ended:
             return None
         self._bridge.visits.close()
@@ -107,14 +107,14 @@ class Scheduler(BaseScheduler):
         return self._closing
 
     def has_pending_requests(self) -> bool:
-        """Whether any process of the crawl has work, or this one holds some."""
+        """Whether any process of the crawl has work, or this one holds requests."""
         return self._finished_after != self._inflow.given or len(self._bridge.visits) > 0
 
     def enqueue_request(self, request: Request) -> bool:
-        """Take a request that was found. False: it is known already, or it cannot leave this process."""
+        """Take a found request. False: it is known already, or it cannot leave this process."""
         visit = self._bridge.visits.finder(request)
         if visit is not None and visit.is_turned_back and request is visit.request:
-            # Its task goes back to the frontier, and comes again through another exit.
+            # Its task goes back to the frontier and is leased again with another exit.
             return True
         is_start, entry = request in self._starts, request.meta.pop(ENTRY, "")
         key = self._requests.key_of(request, is_start=is_start, entry=entry)
@@ -138,8 +138,8 @@ class Scheduler(BaseScheduler):
         return True
 
     def next_request(self) -> Request | None:
-        """A request whose start is due; None where none is here."""
-        # The engine may have been called by a page's callback: what it does next has nothing to do with that page.
+        """A request that is due; None if there is none."""
+        # The engine may be called from a page's callback: its next request does not belong to that page.
         CURRENT.set(None)
         while (visit := self._bridge.visits.next()) is not None:
             try:
@@ -166,15 +166,15 @@ class Scheduler(BaseScheduler):
             duplicates.debug(FIRST_DUPLICATE, request, extra=extra)
 
     def _dropped(self, requests: list[Request]) -> None:
-        """The frontier knew these, from another process or an earlier run."""
+        """The frontier knew these requests, from another process or an earlier run."""
         for request in requests:
             self._filtered(request)
             self._count("enqueued", -1)
             self._crawler.signals.send_catch_log(signals.request_dropped, request=request, spider=self._crawler.spider)
 
     def _refuse(self, request: Request, key: int, *, why: str, visit: Visit | None, entry: str) -> None:
-        """Say where the slip is, and let the page that made it end as a dead letter, or the request itself where there
-        is no such page; an entry of Redis is set aside there. Nothing is missing in silence."""
+        """Log the error; the page that yielded the request becomes a dead letter, or the request itself if there is no
+        page; an entry of Redis is set aside. Nothing is lost in silence."""
         log.error("%s", why, extra={"spider": self._crawler.spider})
         self._stats.inc_value("scheduler/unserializable")
         if visit is not None:
@@ -185,9 +185,9 @@ class Scheduler(BaseScheduler):
             self._inflow.letters.append((self._requests.letter_of(request, key), f"unfit: {why}"))
 
     def _refuse_run(self, error: ShoalError) -> None:
-        """Say why the spider does not run; Scrapy would add tracebacks of its own parts."""
+        """Log why the spider does not run, without tracebacks of Scrapy."""
         log.error("%s", error, extra={"spider": self._crawler.spider})
-        if is_crawling(sys.orig_argv):
+        if is_crawl_command(sys.orig_argv):
             hide_tracebacks()
 
     def _joined(self, joined: JoinedCrawl) -> None:
@@ -218,7 +218,7 @@ class Scheduler(BaseScheduler):
         self._closing.callback(None)
         if error is not None:
             log.error("%s", error, extra={"spider": self._crawler.spider})
-            # Without this the spider would seem to be done.
+            # Else the spider would seem to be done.
             close_spider(self._crawler, reason=f"shoal: {error}")
 
     def _say(self, line: str) -> None:

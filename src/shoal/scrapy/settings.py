@@ -1,11 +1,7 @@
-"""A project's Scrapy settings as shoal understands them.
+"""A project's Scrapy settings as shoal's settings: counterparts in Scrapy, settings without effect, and the command
+line, which Scrapy passes neither to its scheduler nor to its add-ons.
 
-What Scrapy's command line says of this process: Scrapy tells neither its scheduler nor its add-ons.
-
-shoal's settings in a Scrapy project: which are Scrapy's own settings under another name, and which have no effect.
-
-Those that are in neither table are the frontier's, the store's or the worker's, and mean what they mean anywhere.
-"""
+Settings in neither table belong to the frontier, the store or the worker and mean the same as elsewhere."""
 
 from __future__ import annotations
 
@@ -27,35 +23,37 @@ from shoal.results.export import STDOUT, check_targets
 from shoal.scrapy.bridge import bridge_of, spider_of
 from shoal.scrapy.crawl import ScrapyCrawl
 from shoal.scrapy.pools import exits_file, pools_of
-from shoal.scrapy.redis_settings import frontier_of, reads_redis, remarks_on
+from shoal.scrapy.redis_client import frontier_of, reads_redis, remarks_on
 from shoal.settings.layers import resolve
 from shoal.settings.table import EXITS_VARIABLE, Settings
 from shoal.settings.values import parse_rate
 
-# These commands try a page or two by hand, and are no part of a crawl.
-LOOKING = frozenset({"bench", "check", "fetch", "parse", "shell", "view"})
-CRAWLING = frozenset({"crawl", "runspider"})
+# These commands try a page or two by hand and are no part of a crawl.
+PAGE_COMMANDS = frozenset({"bench", "check", "fetch", "parse", "shell", "view"})
+CRAWL_COMMANDS = frozenset({"crawl", "runspider"})
 _PROGRAMS = frozenset({"scrapy", "scrapy.exe", "scrapy.cmdline", "scrapyd.runner"})
 _FILES = frozenset({("scrapy", "__main__.py"), ("scrapy", "cmdline.py"), ("scrapyd", "runner.py")})
-_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})  # options of Python; -m is followed by the program
+_WITH_VALUE = frozenset(
+    {"-W", "-X", "--check-hash-based-pycs"}
+)  # options of Python that take a value; -m is followed by the program
 
 
-def is_looking(command_line: Sequence[str]) -> bool:
-    """Whether the process is one of Scrapy's commands that look at pages. `command_line` is `sys.orig_argv`: of
-    `sys.argv`, Scrapy takes the command away."""
-    return _command(command_line)[0] in LOOKING
+def is_page_command(command_line: Sequence[str]) -> bool:
+    """Whether the process runs a command of Scrapy that tries pages. `command_line` is `sys.orig_argv`: Scrapy removes
+    the command from `sys.argv`."""
+    return _command(command_line)[0] in PAGE_COMMANDS
 
 
-def is_crawling(command_line: Sequence[str]) -> bool:
-    """Whether the process is one of Scrapy's commands that run one spider and end."""
-    return _command(command_line)[0] in CRAWLING
+def is_crawl_command(command_line: Sequence[str]) -> bool:
+    """Whether the process runs a command of Scrapy that runs one spider and ends."""
+    return _command(command_line)[0] in CRAWL_COMMANDS
 
 
 def arguments(command_line: Sequence[str]) -> dict[str, str]:
-    """The spider's arguments of `scrapy crawl -a name=value`. Those that begin with an underscore, such as the number
-    of its job that scrapyd gives each process, are no part of what the spider crawls."""
+    """The spider's arguments of `scrapy crawl -a name=value`. Names with a leading underscore, such as the job number
+    of scrapyd, do not change what the spider crawls."""
     command, options = _command(command_line)
-    if command not in CRAWLING:
+    if command not in CRAWL_COMMANDS:
         return {}
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-a", action="append", default=[])
@@ -65,7 +63,7 @@ def arguments(command_line: Sequence[str]) -> dict[str, str]:
 
 
 def _command(command_line: Sequence[str]) -> tuple[str, list[str]]:
-    """The command of Scrapy and its options; an empty one, where another program runs."""
+    """The command of Scrapy and its options; empty for another program."""
     words = list(command_line[1:])
     while words and words[0].startswith("-"):
         del words[: 2 if words[0] in _WITH_VALUE else 1]
@@ -83,7 +81,7 @@ PACKAGE, GUARD = "shoal.scrapy", "GuardMiddleware"
 
 
 class Counterpart(NamedTuple):
-    """The setting of Scrapy that does the same, and its value."""
+    """The Scrapy setting with the same meaning, and its value."""
 
     name: str
     value: Callable[[Any], Any]
@@ -108,7 +106,7 @@ COUNTERPARTS: dict[str, Counterpart] = {
 _SCOPE = "a Scrapy spider has allowed_domains, and the rules of its link extractors"
 _PARSING = "Scrapy parses pages by itself"
 _TRAPS = "of Scrapy's own limits there are DEPTH_LIMIT and URLLENGTH_LIMIT; SHOAL_MAX_PER_HOST holds as well"
-_KEYS = "which requests are the same is told by the project's REQUEST_FINGERPRINTER_CLASS"
+_KEYS = "the project's REQUEST_FINGERPRINTER_CLASS decides which requests are the same"
 _TIMES = "Scrapy has one deadline, DOWNLOAD_TIMEOUT"
 _ROBOTS = "Scrapy reads robots.txt once per process"
 NO_EFFECT: dict[str, str] = {
@@ -139,7 +137,7 @@ NO_EFFECT: dict[str, str] = {
 }
 
 _ORDER = "the frontier chooses by host, then by priority, then the oldest first"
-# Of Scrapy's own scheduler. Those of scrapy-redis are told of where its settings are read.
+# Parts of Scrapy's own scheduler. Parts of scrapy-redis are in redis_settings.py.
 UNUSED_PARTS: dict[str, str] = {
     "DUPEFILTER_CLASS": (
         "the frontier keeps the keys of requests, made by REQUEST_FINGERPRINTER_CLASS; dont_filter=True lets a request"
@@ -152,7 +150,7 @@ UNUSED_PARTS: dict[str, str] = {
 
 
 def check_effects(given: Mapping[str, Any], values: Settings, *, settings: BaseSettings) -> None:
-    """Refuse settings that would do nothing, or that Scrapy's own settings contradict."""
+    """Refuse settings that have no effect, or that contradict Scrapy's own settings."""
     for name in given:
         if name in NO_EFFECT:
             raise UsageError(
@@ -172,19 +170,19 @@ def check_effects(given: Mapping[str, Any], values: Settings, *, settings: BaseS
 
 
 def pass_on(given: Mapping[str, Any], values: Settings, *, settings: BaseSettings) -> None:
-    """Set Scrapy's own settings that these stand for; what the project itself says of them stays."""
+    """Set the Scrapy counterparts of these settings; the project's own values stay."""
     for name in given.keys() & COUNTERPARTS.keys():
         counterpart = COUNTERPARTS[name]
         settings.set(counterpart.name, counterpart.value(getattr(values, name)), priority="addon")
 
 
 def wants_guard(given: Mapping[str, Any], values: Settings) -> bool:
-    """Whether a project asks for the guard: without it, a Scrapy spider may go where Scrapy lets it go."""
+    """Whether a project asks for the guard: without it, a Scrapy spider may go where Scrapy lets it."""
     return ("allow_private" in given or "allow_addresses" in given) and not values.allow_private
 
 
 def unused_parts(settings: BaseSettings) -> list[str]:
-    """What to say of parts of Scrapy's own scheduler that a project has replaced by its own."""
+    """Remarks on parts of Scrapy's scheduler that a project has replaced."""
     return [
         f"{name} is not used: {instead}"
         for name, instead in UNUSED_PARTS.items()
@@ -192,17 +190,17 @@ def unused_parts(settings: BaseSettings) -> list[str]:
     ]
 
 
-# Settings of this package, beside those that shoal has anyway.
+# Settings of this package, beside the usual settings of shoal.
 OWN = ("FRONTIER", "STORE", "ARCHIVE", "CRAWL", "FRESH", "ITEMS", "FEED", "EXITS")
 DEFAULT_FRONTIER = "shoal.db"
-# Settings of shoal that Scrapy's own parts do not read, and what does instead.
+# Settings of shoal that have no effect in Scrapy, and why.
 NOT_HERE = {
     "ARCHIVE": "raw pages of Scrapy spiders are not archived",
 }
 
 
-def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
-    """What the settings of a project ask for."""
+def scrapy_crawl_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
+    """The crawl that a project's settings ask for."""
     settings, spider = crawler.settings, spider_of(crawler)
     at_once = settings.getint("CONCURRENT_REQUESTS") or 16
     given = _given(settings)
@@ -239,14 +237,14 @@ def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
 
 
 def shoal_settings(settings: BaseSettings) -> Settings:
-    """shoal's settings of a project."""
+    """A project's settings of shoal."""
     given = _given(settings)
     return _resolved(_limits(settings, given), given)
 
 
 def adapt(settings: BaseSettings) -> bool:
-    """Set Scrapy's own settings that shoal's ones stand for; gives whether the project asks for shoal's guard. Slips
-    are passed over: the scheduler refuses to run, and says why."""
+    """Set the Scrapy counterparts of shoal's settings; returns whether the project asks for the guard. Errors are
+    ignored: the scheduler refuses to run and says why."""
     try:
         given, values = _given(settings), shoal_settings(settings)
     except ShoalError:
@@ -271,7 +269,7 @@ def _feeds(settings: BaseSettings) -> list[str]:
 
 
 def _check(settings: BaseSettings, given: Mapping[str, Any]) -> None:
-    """Refuse what would be taken for something else, or be ignored in silence."""
+    """Refuse settings that would be misread or silently ignored."""
     for name in ("SHOAL_FRONTIER", "SHOAL_STORE"):
         check_place(settings.get(name) or "", where=name)
     for name in NOT_HERE:
@@ -280,15 +278,15 @@ def _check(settings: BaseSettings, given: Mapping[str, Any]) -> None:
 
 
 def _given(settings: BaseSettings) -> dict[str, Any]:
-    """shoal's settings by their own names."""
+    """shoal's settings by name."""
     names = [name for name in settings if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in OWN]
     return {name.removeprefix(PREFIX).lower(): settings[name] for name in names}
 
 
 def _limits(settings: BaseSettings, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The limits that Scrapy's own settings ask for, for the whole fleet, where shoal's are not given."""
+    """The limits in Scrapy's own settings, for the whole fleet, where shoal's are not given."""
     at_once = settings.getint("CONCURRENT_REQUESTS") or 16
-    # Twice what Scrapy sends at once: the next requests are here before the first ones are done.
+    # Twice the concurrency of Scrapy: the next requests are leased before the first ones are done.
     limits: dict[str, Any] = {"concurrency": 2 * at_once, "obey_robots": False, "max_depth": 0}
     delay, per_host = settings.getfloat("DOWNLOAD_DELAY"), settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
     if "rate" not in given:

@@ -1,6 +1,6 @@
-"""Leased requests on their way through Scrapy's engine: what came of each, told when it has left the engine.
+"""Leased requests on their way through Scrapy's engine, and their results when they leave it.
 
-Everything here runs in the thread of the reactor."""
+Everything here runs in the reactor's thread."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from shoal.model import Lease, Task
 from shoal.scrapy.exits import LeasedExit
 from shoal.scrapy.requests import page_of
 
-# Beside what the worker allows itself: a reactor is late by a few milliseconds all the time.
+# Times the allowance of the worker: a reactor is always late by some milliseconds.
 ENGINE_SLACK = 2
-# A visit that misses its start slots for so long begins without one. Pages of its own lane do not keep the reactor busy
-# that long: while none of them begins, none lands. Other pages of this process may.
+# A visit that misses its start slots for this long begins without a slot. Pages of its own lane cannot be what keeps
+# the reactor busy that long: while none begins, none ends.
 LATE_SECONDS = 60.0
 LANES_REMEMBERED = 10_000
 REDIRECTED, SENT_AGAIN = "redirected", "sent_again"
@@ -34,10 +34,10 @@ REDIRECTED, SENT_AGAIN = "redirected", "sent_again"
 
 @dataclass(eq=False, kw_only=True)
 class Visit:
-    """One leased request. `give` takes the visit when it is over: it may not be changed any more. `offered`: when it
-    was due, `first_offered`: for the first time. `exit`: what its requests leave through, None: they leave directly.
-    `requests` are those that the found tasks were made of. `errback_passed_on`: the errback raised the failure that it
-    was given. `is_turned_back`: its task goes back to the frontier as it is."""
+    """One leased request. `give` receives the visit when it is over, and nothing may change it then. `offered`: when it
+    became due, `first_offered`: for the first time. `exit`: the exit of its requests, None: direct. `requests` are the
+    requests of the found tasks. `errback_passed_on`: the errback raised the failure that it got. `is_turned_back`: its
+    task goes back to the frontier unchanged."""
 
     lease: Lease
     give: Callable[[Visit], None]
@@ -67,35 +67,36 @@ class Visit:
     is_over: bool = False
 
     def fail(self, problem: str, detail: str = "") -> None:
-        """Note the first thing that went wrong: the page becomes a dead letter."""
+        """Note the first problem: the page becomes a dead letter."""
         if not self.problem:
             self.problem, self.detail = problem, detail
 
     def page_key(self) -> str:
-        """The page's name; the second and later items without a key get a number, or they would replace each other."""
+        """The page's name; from the second item without a key on, with a number, so that items do not replace each
+        other."""
         self.keyless += 1
         page = page_of(self.lease.task)
         return page if self.keyless == 1 else f"{page}#{self.keyless}"
 
     @property
     def is_sent_on(self) -> bool:
-        """Whether the downloader has answered with a request, which goes on with this page."""
+        """Whether the downloader answered with another request, which continues this page."""
         return self.outcome in (REDIRECTED, SENT_AGAIN)
 
     @property
     def missed(self) -> float:
-        """By how many seconds the engine takes the request too late; 0: it is on time."""
+        """How many seconds the engine is late for this request; 0: on time."""
         waited = time.monotonic() - self.offered
         return waited if waited > ENGINE_SLACK * slack_of(self.lease.interval) else 0.0
 
 
-# The visit whose download, callback, errback or pipelines run now. What runs later in its context, such as a task of
-# asyncio, may outlive it: then it is over.
+# The visit whose download, callback, errback or pipelines run now. Code that runs later in its context, such as an
+# asyncio task, may outlive the visit: then it is over.
 CURRENT: ContextVar[Visit | None] = ContextVar("shoal_visit", default=None)
 
 
 class Visits:
-    """The visits of one process: those that wait for the engine, and those that are in it."""
+    """The visits of one process: waiting for the engine, or in it."""
 
     def __init__(self, wake: Callable[[], None], later: Callable[[Callable[[], None]], Any]) -> None:
         self._wake = wake
@@ -104,7 +105,7 @@ class Visits:
         self._under_way: dict[Request, Visit] = {}
         self._last_starts: dict[str, float] = {}  # by lane
         self._parents: WeakKeyDictionary[Request, Visit] = WeakKeyDictionary()
-        # Requests of other parts, such as a pipeline for images, by the page that they are sent for.
+        # Requests of other components, such as a pipeline for images, by the page that they are sent for.
         self._beside: WeakKeyDictionary[Request, Visit] = WeakKeyDictionary()
         self._is_closed = False
 
@@ -112,7 +113,7 @@ class Visits:
         return len(self._waiting) + len(self._under_way)
 
     def offer(self, visit: Visit) -> None:
-        """A visit that may begin now."""
+        """Add a visit that may begin now."""
         if self._is_closed:
             self.release(visit)
             return
@@ -120,8 +121,8 @@ class Visits:
         self._wake()
 
     def next(self) -> Visit | None:
-        """The visit that waits longest. One whose start slot was missed, as a callback has kept the reactor busy, is
-        given back for another slot: all that became due meanwhile would start at once."""
+        """The visit that waits longest. A visit that missed its start slot, because a callback kept the reactor busy,
+        is returned for another slot: else all visits that became due meanwhile would start at once."""
         while self._waiting:
             visit = self._waiting.popleft()
             if visit.is_withdrawn:
@@ -143,30 +144,29 @@ class Visits:
             self._last_starts[visit.lease.task.lane] = visit.began
 
     def of(self, request: Request) -> Visit | None:
-        """The visit of a request that the engine has in hand."""
+        """The visit of a request that is in the engine."""
         return self._under_way.get(request)
 
     def note_beside(self, request: Request) -> None:
-        """A request that is no task is about to be sent. It leaves as the page does whose download, callback or
+        """Note a request that is no task, before it is sent. It uses the exit of the page whose download, callback or
         pipelines send it."""
         visit = CURRENT.get()
         if visit is not None and visit.exit is not None:
             self._beside[request] = visit
 
     def sender(self, request: Request) -> Visit | None:
-        """The visit that a request is sent for: its own, or that of the page which needs it."""
+        """The visit that a request is sent for: its own, or the page that needs it."""
         return self._under_way.get(request) or self._beside.get(request)
 
     def finder(self, request: Request) -> Visit | None:
-        """The visit that this new request was found by: that the downloader answered with this request, or of the
-        callback that runs."""
+        """The visit that found this new request: the downloader answered with it, or the running callback yielded
+        it."""
         # In this order: a redirect may arrive in the context of another page's callback, which opened the connection.
         visit = self._parents.pop(request, None) or CURRENT.get()
         return visit if visit is not None and not visit.is_over else None
 
     def landed(self, visit: Visit, result: Any) -> None:
-        """The downloader is done. A request in place of an answer, such as a redirect, is scheduled by the engine right
-        after this."""
+        """The downloader is done. If it answered with a request, such as a redirect, the engine schedules that next."""
         visit.elapsed = time.monotonic() - visit.began
         visit.land()
         if isinstance(result, Request):
@@ -177,7 +177,7 @@ class Visits:
             self._later(lambda: self.end(visit))
 
     def scraped(self, visit: Visit, result: Response | Failure) -> None:
-        """Callback or errback have run, and the items have left the pipelines."""
+        """Callback or errback have run, and the items have passed the pipelines."""
         has_errback = visit.request is not None and visit.request.errback is not None
         is_handled = has_errback and not visit.errback_passed_on
         if isinstance(result, Response):
@@ -193,7 +193,7 @@ class Visits:
         self.end(visit)
 
     def end(self, visit: Visit) -> None:
-        """Give the visit back, once."""
+        """Return the visit, once."""
         if visit.request is not None:
             self._under_way.pop(visit.request, None)
         if not visit.is_over:
@@ -201,19 +201,19 @@ class Visits:
             visit.give(visit)
 
     def release(self, visit: Visit) -> None:
-        """Give back a visit that has not begun."""
+        """Return a visit that has not begun."""
         visit.is_released = True
         self.end(visit)
 
     def close(self) -> None:
-        """Give back what has not begun, now and later."""
+        """Return all visits that have not begun, now and later."""
         self._is_closed = True
         while self._waiting:
             self.release(self._waiting.popleft())
 
     def _may_be_late(self, visit: Visit) -> bool:
-        """Whether a visit begins though its slot was missed. The starts of this process keep their distance even then;
-        those of others are not known here."""
+        """Whether a visit begins without its slot. Starts of this process keep their distance even then; starts of
+        other processes are not known here."""
         now = time.monotonic()
         if now - visit.first_offered < LATE_SECONDS:
             return False

@@ -1,5 +1,5 @@
-"""The shoal worker behind a Scrapy process. It leases, renews, stores and settles in a thread of its own: the reactor
-never waits for a server, and a long callback lets no lease run out."""
+"""The shoal worker behind a Scrapy process. It leases, renews, stores and settles in its own thread: the reactor never
+waits for a server, and no lease expires during a long callback."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from shoal.results.export import Wanted, export
 from shoal.run.coordinator import Coordinator
 from shoal.scrapy.crawl import JoinedCrawl, ScrapyCrawl, join
 from shoal.scrapy.exits import LeasedExits
-from shoal.scrapy.journey import ScrapyJourney, Steps
+from shoal.scrapy.journey import ScrapyJourney
 from shoal.scrapy.visits import Visit
 from shoal.spider.spider import Spider
 from shoal.store.base import ItemFilter, ItemRow, Store
@@ -38,8 +38,8 @@ from shoal.worker.outages import until_reachable
 from shoal.worker.tally import Tally
 from shoal.worker.worker import Worker
 
-TAKEN_IN_AT_ONCE = 500
-LOOK_SECONDS = 0.05
+BATCH_SIZE = 500
+POLL_SECONDS = 0.05
 STATE_SECONDS = 1.0
 UNFINISHED = -1
 
@@ -47,11 +47,11 @@ T = TypeVar("T")
 
 
 class Inflow:
-    """What the reactor's thread gives to the worker's: tasks and items that belong to no page, and dead letters of
-    requests that cannot become tasks. `given` counts these tasks, `put` those of them that the frontier has. `known`
-    are the keys that the frontier has confirmed, `has_fed`: the whole start is among the tasks,
-    `has_broken_off`: the rest of it will not come. `refused` says why there is no task of an entry of Redis. `left`:
-    tasks of the crawl that are not done, None: not known yet; kept up to date where `watches_left`."""
+    """Passed from the reactor's thread to the worker's: tasks and items that belong to no page, and dead letters of
+    unfit requests. `given` counts these tasks, `put` those that the frontier has. `known`: keys that the frontier has
+    confirmed. `has_fed`: all start requests are among the tasks; `has_broken_off`: the rest of the start will not come.
+    `refused`: why an entry of Redis made no task. `left`: unfinished tasks of the crawl, None: unknown; kept current if
+    `watches_left`."""
 
     def __init__(self) -> None:
         self.tasks: deque[Task] = deque()
@@ -79,8 +79,8 @@ class Inflow:
 
 @dataclass(frozen=True, kw_only=True)
 class Reports:
-    """What the thread tells, each in the thread of the reactor. `dropped`: the frontier knew these requests.
-    `finished`: nothing is left of the crawl after so many tasks were put; UNFINISHED: something is."""
+    """Callbacks of the thread, each called in the reactor's thread. `dropped`: the frontier knew these requests.
+    `finished`: the crawl is finished after so many tasks were put; UNFINISHED: it has work again."""
 
     joined: Callable[[JoinedCrawl], None]
     offered: Callable[[Visit], None]
@@ -104,11 +104,11 @@ class WorkerThread:
         self._stops = False
 
     def start(self) -> None:
-        """Begin; the reports say when the crawl is joined."""
+        """Begin; a report says when the crawl is joined."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what is done, release the rest, end."""
+        """Write finished pages, release the rest, end."""
         self._stops = True
         if self._loop is not None and self._stop is not None:
             with contextlib.suppress(RuntimeError):
@@ -121,7 +121,7 @@ class WorkerThread:
                 runner.run(self._run())
         except ShoalError as failure:
             error = failure
-        except Exception as failure:  # the reactor must learn of it: else the spider would wait for ever
+        except Exception as failure:  # reported to the reactor: else the spider would wait for ever
             error = ShoalError(f"internal: {type(failure).__name__}: {failure}")
         self._call(self._reports.ended, error)
 
@@ -134,10 +134,16 @@ class WorkerThread:
             joined = await until_reachable(joining, say=self._say, stop=self._stop)
             async with store_at(joined.places.store, wait=self._say, stop=self._stop) as store:
                 self._call(self._reports.joined, joined)
-                work = _Work(joined, frontier=frontier, store=store, inflow=self._inflow, say=self._say)
-                work.offer = partial(self._call, self._reports.offered)
-                work.drop = partial(self._call, self._reports.dropped)
-                work.tell_finished = partial(self._call, self._reports.finished)
+                work = _CrawlWork(
+                    joined,
+                    frontier=frontier,
+                    store=store,
+                    inflow=self._inflow,
+                    say=self._say,
+                    offer=partial(self._call, self._reports.offered),
+                    drop=partial(self._call, self._reports.dropped),
+                    report_finished=partial(self._call, self._reports.finished),
+                )
                 async with clearing_beside(self._wanted.places, frontier=frontier, say=self._say):
                     await work.run(self._wanted, self._stop)
                 await work.conclude(self._wanted.feeds)
@@ -150,32 +156,38 @@ class WorkerThread:
         self._call(self._reports.say, line)
 
 
-class _Work:
-    """What the thread does on one crawl: feeds, works, and keeps the crawl's history."""
-
-    offer: Callable[[Visit], None]
-    drop: Callable[[list[Request]], None]
-    tell_finished: Callable[[int], None]
+class _CrawlWork:
+    """The thread's work on one crawl: feeds, works, and writes the crawl's history."""
 
     def __init__(
-        self, joined: JoinedCrawl, *, frontier: Frontier, store: Store, inflow: Inflow, say: Callable[[str], None]
+        self,
+        joined: JoinedCrawl,
+        *,
+        frontier: Frontier,
+        store: Store,
+        inflow: Inflow,
+        say: Callable[[str], None],
+        offer: Callable[[Visit], None],
+        drop: Callable[[list[Request]], None],
+        report_finished: Callable[[int], None],
     ) -> None:
         self._crawl, self._settings, self._exits = joined.crawl, joined.settings, joined.exits
         self._offered = joined.offered
+        self._offer, self._drop, self._report_finished = offer, drop, report_finished
         self._frontier, self._store, self._inflow, self._say = frontier, store, inflow, say
         self._coordinator = Coordinator(self._crawl, frontier=frontier, show=lambda _: None, say=say)
         self._has_put = asyncio.Event()
         self._worker: Worker | None = None
 
     async def run(self, wanted: ScrapyCrawl, stop: asyncio.Event) -> None:
-        """Work until told to stop: a finished crawl may go on when something is put."""
+        """Work until stopped: a finished crawl continues when a task is put."""
         exits = LeasedExits(
             self._exits, pools=self._offered.pools, troubles=Troubles(self._say), say=self._say,
             encoding=wanted.proxy_encoding,
         )  # fmt: skip
         await self._coordinator.reclaim_from_exited_workers()
         await self._coordinator.feeder.begin()
-        inflow = [asyncio.create_task(self._take_in()), asyncio.create_task(self._feed())]
+        inflow = [asyncio.create_task(self._drain_often()), asyncio.create_task(self._feed())]
         parts = (self._coordinator.keep_history(), self._coordinator.feeder.make_up())
         beside = [*inflow, *(asyncio.create_task(part) for part in parts)]
         try:
@@ -186,13 +198,13 @@ class _Work:
                     if part.done():
                         part.result()
                 self._has_put.clear()
-                # Counted before the frontier is asked: a task that is put meanwhile is not yet in its answer.
+                # Read before the frontier is asked: its answer may not include a task that is put meanwhile.
                 put = self._inflow.put
                 if not stop.is_set() and await self._is_finished():
-                    self.tell_finished(put)
+                    self._report_finished(put)
                     await _first(stop, self._has_put)
-                    self.tell_finished(UNFINISHED)
-            await self._take_in_all()
+                    self._report_finished(UNFINISHED)
+            await self._drain()
         finally:
             for part in beside:
                 part.cancel()
@@ -202,8 +214,8 @@ class _Work:
             await self._coordinator.end_history()
 
     async def conclude(self, feeds: Sequence[str]) -> None:
-        """At the crawl's end: write its items to these files, each item once and each file whole, and say where items
-        have replaced each other."""
+        """After a finished crawl: write its items to these files, each item once and each file whole, and report items
+        that have replaced each other."""
         progress = await self._progress()
         if not progress.is_finished:
             for feed in feeds:
@@ -213,7 +225,7 @@ class _Work:
         wanted = Wanted(which=ItemFilter(spider=self._crawl.spider, crawl=self._crawl.id))
         yielded = progress.notes.get(ITEMS, 0)
         stored = await until_reachable(partial(self._store.count_items, wanted.which), say=self._say)
-        # A freshness leaves items with the crawl that wrote them; pages whose keys expire yield theirs again.
+        # With `freshness` items stay with the crawl that wrote them; with `dedup_ttl` pages yield their items again.
         if stored < yielded and not self._settings.freshness and not self._settings.dedup_ttl:
             by = f"SHOAL_ITEM_KEY = {self._settings.item_key!r}" if self._settings.item_key else "their pages"
             self._say(
@@ -225,8 +237,8 @@ class _Work:
             self._say(f"{written} items of {self._crawl.id} are in {feed}")
 
     async def _is_finished(self) -> bool:
-        """Whether nothing was put since the worker saw the end. Raises where the crawl was cancelled: that is the end
-        of the run, but the spider is not done."""
+        """Whether nothing was put since the worker saw the end. Raises if the crawl was cancelled: the run ends, but
+        the spider is not done."""
         progress = await self._progress()
         if progress.state is CrawlState.CANCELLED:
             raise ShoalError(
@@ -249,7 +261,10 @@ class _Work:
         records = Records(spider_name=self._crawl.spider, worker=box.name, keeping=keeping, clock=time.time)
         tally = Tally()
         journey = ScrapyJourney(
-            Steps(offer=self.offer, drop=self.drop, put=self._put, reserve=self._reserve),
+            offer=self._offer,
+            drop=self._drop,
+            put=self._put,
+            reserve=self._reserve,
             places=requests_at_once,
             exits=exits,
             records=records,
@@ -275,8 +290,8 @@ class _Work:
         )
 
     async def _put(self, crawl: str, tasks: list[Task]) -> None:
-        for start in range(0, len(tasks), TAKEN_IN_AT_ONCE):
-            some = tasks[start : start + TAKEN_IN_AT_ONCE]
+        for start in range(0, len(tasks), BATCH_SIZE):
+            some = tasks[start : start + BATCH_SIZE]
             report = await until_reachable(partial(self._frontier.put, crawl, some), say=self._say)
             for task in some:
                 if task.key not in report.refused:
@@ -292,11 +307,11 @@ class _Work:
         return await until_reachable(reserve, say=self._say)
 
     async def _feed(self) -> None:
-        """Say that there is more of the start to come, until it was put, or nobody wants it any more."""
+        """Keep the feeder alive until the whole start was put, or is no longer needed."""
         looks_at = 0.0
         while not self._inflow.is_fed:
             if self._inflow.has_broken_off and not self._inflow.tasks:
-                # Nobody waits for the rest, but the crawl does not count as fed: the next run feeds it again.
+                # The crawl does not count as fed: the next run feeds it again.
                 await self._coordinator.feeder.give_up()
                 return
             await self._coordinator.feeder.go_on()
@@ -309,12 +324,12 @@ class _Work:
             await asyncio.sleep(RENEW_SECONDS)
         await self._coordinator.feeder.end()
 
-    async def _take_in(self) -> None:
+    async def _drain_often(self) -> None:
         while True:
-            await self._take_in_all()
-            await asyncio.sleep(LOOK_SECONDS)
+            await self._drain()
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def _take_in_all(self) -> None:
+    async def _drain(self) -> None:
         while rows := _first_of(self._inflow.items):
             await until_reachable(partial(self._store.write, rows, []), say=self._say)
             for _ in rows:
@@ -325,7 +340,7 @@ class _Work:
                 self._inflow.letters.popleft()
         while tasks := _first_of(self._inflow.tasks):
             await self._put(self._crawl.id, tasks)
-            # Only now: the start is fed when nothing of it is left here.
+            # Only now: `is_fed` means that nothing is left here.
             for _ in tasks:
                 self._inflow.tasks.popleft()
             self._inflow.put += len(tasks)
@@ -335,7 +350,7 @@ class _Work:
 
 
 def _first_of(waiting: deque[T]) -> list[T]:
-    return [waiting[index] for index in range(min(len(waiting), TAKEN_IN_AT_ONCE))]
+    return [waiting[index] for index in range(min(len(waiting), BATCH_SIZE))]
 
 
 async def _first(*events: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""The seam for results: `open_store` picks the backend by URL."""
+"""Items and the fetch log: `open_store` picks the backend by URL."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ STORE_CONNECTIONS = 2
 
 
 async def open_store(url: str, *, connections: int = STORE_CONNECTIONS, create: bool = True) -> Store:
-    """Open `sqlite:///results.db` (four slashes for an absolute path), a plain path that ends in .db, `files:DIR`
-    or `files:///absolute/dir`, or `postgresql://user@host/database` with at most `connections` connections.
+    """Open `sqlite:///results.db` (four slashes for an absolute path), a plain path that ends in .db, `files:DIR` or
+    `files:///absolute/dir`, or `postgresql://user@host/database` with at most `connections` connections.
 
-    Without `create` a file or a folder that is not there is refused: who only reads must not leave an empty one."""
+    create: False refuses a missing file or folder, so that a reader does not leave an empty store behind."""
     scheme, separator, rest = url.partition(":")
     path = rest.removeprefix("//")
     match scheme if separator else "":
@@ -44,7 +44,7 @@ async def _open_sqlite(path: Path, *, create: bool = True) -> Store:
 async def _open_files(folder: Path, *, create: bool) -> Store:
     from shoal.store.files.store import FilesStore
 
-    if not create and not folder.is_dir():  # noqa: ASYNC240 -- a look at a local folder
+    if not create and not folder.is_dir():  # noqa: ASYNC240 -- a local folder
         raise StorageError(f"{folder} is gone: put it back")
 
     return await FilesStore.open(folder, open_index=_open_sqlite)

@@ -1,7 +1,4 @@
-"""The store's contract: where items and the fetch log go.
-
-The outbox's contract: changes of items that wait in the store until their sinks have them.
-"""
+"""The store contract: items, the fetch log, the outbox of changes for sinks, and old weeks of the log."""
 
 from __future__ import annotations
 
@@ -13,14 +10,13 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.store.item_views import Views
 
-# `gone` is for items that are not seen any more; no store writes it yet.
 Change = Literal["new", "changed", "gone"]
-# About how many bytes of items one read gives.
+# One read of the outbox returns about this many bytes of items.
 READ_BYTES = 4 * 1024 * 1024
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of an item that a sink is to get. Positions rise in the order in which an item changed."""
+    """One change of an item that waits for a sink. The changes of one item have rising positions."""
 
     position: int
     key: str
@@ -33,10 +29,10 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinkPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the changes of a spider's items go: a URL without secrets.
+    """Where the changes of a spider's items are sent: a URL without secrets.
 
-    `host`: the machine of a file or of a server at a loopback address; empty: every machine reaches it. `has_secret`:
-    its URL was given with a password."""
+    `host`: the machine, for a file or a server on loopback; empty: every machine can reach it. `has_secret`: the URL
+    was given with a password."""
 
     spider: str
     url: str
@@ -44,15 +40,16 @@ class SinkPlace(msgspec.Struct, frozen=True, kw_only=True):
     has_secret: bool = False
 
 
-# How many waiting changes of a sink a process counts that looks again and again.
+# Processes that poll a sink count its waiting changes up to this number.
 COUNTED: Final = 100_000
 
 
 class SinkState(msgspec.Struct, frozen=True, kw_only=True):
-    """A sink as the store knows it. `sent` counts delivered changes; `trouble` says why the latest ones are not;
-    `holder` is who had the duty last.
+    """A sink as the store knows it. `sent` counts delivered changes; `trouble` says why the latest delivery failed;
+    `holder` is the last process that held the sink.
 
-    `waiting` changes are not delivered yet, and have waited since `oldest` at most; 0.0: none does."""
+    `waiting` counts changes that are not delivered yet; `oldest` is the time of the first of them, 0.0 if there is
+    none."""
 
     id: int
     place: SinkPlace
@@ -67,41 +64,43 @@ class SinkState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outbox(Protocol):
-    """Part of every store. A change is in it from the step on that stores the item: none is lost between the two.
+    """The changes of items that wait for sinks, part of every store. A change is stored in the same step as its item,
+    so none is lost between the two.
 
-    Nothing is kept while a spider has no sink."""
+    While a spider has no sink, its changes are not stored."""
 
     async def add(self, place: SinkPlace) -> int:
-        """Keep every change from now on for this sink; gives its id. One that is there already stays as it is."""
+        """Store all changes from now on for this sink; returns its id. A known sink stays as it is."""
 
     async def sinks(self, spider: str | None = None, *, counted: int | None = None) -> list[SinkState]:
-        """The sinks of a spider, or all, in the order in which they were added. `counted`: of the changes that wait for
-        a sink no more are counted, where counting all would take long."""
+        """The sinks of a spider, or all, in the order in which they were added. `counted`: count at most this many
+        waiting changes per sink, where counting all takes long."""
 
     async def hold(self, sink: int, holder: str, *, seconds: float) -> bool:
-        """Hold the duty to send to a sink, for so long from now; gives whether it is ours. 0: leave it to others."""
+        """Lock the sink for `holder` for this many seconds from now; returns whether `holder` has the lock. 0 releases
+        it."""
 
     async def read(self, sink: int, *, limit: int) -> list[Outgoing]:
-        """The oldest changes that wait, at most `limit`, and few enough for memory. Those of one item come in order.
+        """The oldest waiting changes: at most `limit`, and few enough for memory. Changes of one item come in order.
 
-        A change that another writer commits later is given by a later call, whatever its position."""
+        A change that another writer commits later is returned by a later call, whatever its position."""
 
     async def passed(self, sink: int, changes: Sequence[Outgoing]) -> None:
-        """The sink has these changes, which `read` gave: drop them. Its trouble is over."""
+        """Delete changes that `read` returned and the sink has received; clears the trouble of the sink."""
 
     async def failed(self, sink: int, why: str) -> None:
-        """Note why the sink did not get its changes. They stay."""
+        """Note why the sink did not receive its changes. They stay."""
 
     async def replay(self, sink: int, *, since: float | None = None) -> int:
-        """Queue all items of the sink's spider once more, as they are now, or those that changed at a time or later;
-        gives how many. They come as new, behind what waits."""
+        """Queue all items of the sink's spider again as they are now, or only items that changed at `since` or later;
+        returns how many. They are queued as new, behind the waiting changes."""
 
     async def remove(self, sink: int) -> None:
-        """Forget a sink with all that waits for it."""
+        """Delete a sink and all changes that wait for it."""
 
 
 class ItemRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One result. `(spider, key)` is its identity; `token` fences older scrapes; `data` is JSON."""
+    """One item. `(spider, key)` is its identity; an older `token` never overwrites a newer one; `data` is JSON."""
 
     spider: str
     key: str
@@ -113,12 +112,11 @@ class ItemRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What writing an item again does to the stored one.
+    """What writing an item again does to the stored item.
 
     `merge`: "replace" keeps the newer scrape; "fill" also keeps fields that only the older scrape has (absent and null
-    are the same), whichever of the two is written first.
-    `freshness`: for this many seconds after a write the item is not written again.
-    `keep_versions`: every content an item ever had stays readable."""
+    are the same), in whichever order the two are written. `freshness`: an item is not written again within this many
+    seconds. `keep_versions`: all former contents of an item stay readable."""
 
     merge: Literal["replace", "fill"] = "replace"
     freshness: float = 0.0
@@ -126,7 +124,7 @@ class ItemRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt at one task: the line of the fetch log that `shoal why` reads."""
+    """One attempt at one task: a line of the fetch log that `shoal why` reads."""
 
     crawl: str
     key: int
@@ -143,19 +141,19 @@ class FetchRow(msgspec.Struct, frozen=True, kw_only=True):
     elapsed: float = 0.0
     error: str = ""
     parent: int | None = None
-    content_hash: str = ""  # SHA-256 of the body in hex; empty where no hashes are wanted
-    archived: str = ""  # the name of the archive's object with the capture of this page
+    content_hash: str = ""  # SHA-256 of the body in hex; empty if the store wants no hashes
+    archived: str = ""  # name of the archive object that holds the capture of this page
     request: str = ""  # method, and size and hash of the body; empty: a plain GET
-    item_keys: str = ""  # the keys of the page's items, by `named_keys`; empty: no handler ran to its end
-    etag: str = ""  # the validators of the answer, each at most VALIDATOR_LENGTH characters, else empty
+    item_keys: str = ""  # keys of the page's items, see `named_keys`; empty: the handler did not finish
+    etag: str = ""  # validators of the response; empty if longer than VALIDATOR_LENGTH
     last_modified: str = ""
 
 
-class PageLook(msgspec.Struct, frozen=True, kw_only=True):
-    """The page at `url` was looked at, at a time: it has exactly the items with these keys, written now or earlier.
+class ScrapedPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page was scraped at a time and had exactly the items with these keys, written now or earlier.
 
-    `url` is spelled as in the `ItemRow`s of the page. `token` is that of the lease: older scrapes than this one neither
-    bring an item back nor call it missing. 0: unknown, only times are compared."""
+    `url` is spelled as in the `ItemRow`s of the page. `token` is the token of the lease: an older scrape neither brings
+    an item back nor marks it missing. 0: unknown, only times are compared."""
 
     spider: str
     url: str
@@ -165,9 +163,9 @@ class PageLook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
-    """An item as it is stored. `version` counts its contents so far; `changed_at` is when the latest one came.
+    """A stored item. `version` counts its contents so far; `changed_at` is the time of the latest content.
 
-    `gone_at`: since when it is known to be no longer on the site; None: it is there, as far as anybody looked."""
+    `gone_at`: since when the item is known to be no longer on the site; None: not known to be gone."""
 
     spider: str
     key: str
@@ -181,20 +179,20 @@ class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
     gone_at: float | None = None
 
 
-# How many items of a page its log line names; and how many where that is to be all of them.
+# The log line of a page names this many of its items; ALL_ITEMS_NAMED where all of them are needed.
 ITEMS_NAMED = 10
 ALL_ITEMS_NAMED = 500
 NAMED_BYTES = 16 * 1024
-# The longest validator that the log keeps.
+# Longer validators (ETag, Last-Modified) are not stored.
 VALIDATOR_LENGTH = 500
-# How many attempts at a task the log keeps at least.
+# The log keeps at least this many attempts per task.
 ATTEMPTS_KEPT = 20
-# How many items a search for the newest ones looks through per call.
+# One call of `newest` searches at most this many items.
 LOOKED_THROUGH = 20_000
 
 
 class ItemFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which items are meant: those that match every field given. `crawl` is the crawl that wrote the item last."""
+    """Selects items that match every given field. `crawl` is the crawl that wrote the item last."""
 
     spider: str | None = None
     crawl: str | None = None
@@ -205,15 +203,15 @@ class ItemFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some items, newest first. `after` leads to those that follow; empty: there are none."""
+    """A page of items, newest first. `after` is the position of the next page; empty: this is the last page."""
 
     items: list[StoredItem]
     after: str = ""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """How an item differs between two moments, and when it became so. `before` and `after` are its contents then, where
-    they are known. `untold`: it cannot be told whether it has changed."""
+    """How an item differs between two moments, and since when. `before` and `after` are its contents at the two
+    moments, where they are known. `untold`: unknown whether it has changed."""
 
     key: str
     url: str
@@ -224,7 +222,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a statement: at most as many rows as asked for, and whether there are more."""
+    """The rows of a statement, at most the limit, and whether there are more."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -232,7 +230,7 @@ class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def named_keys(keys: Sequence[str], *, limit: int = ITEMS_NAMED) -> str:
-    """The keys of a page's items for its log line: a JSON array, which ends in null if there are more."""
+    """The keys of a page's items for its log line: a JSON array that ends in null if it is cut."""
     named: list[str | None] = list(keys[:limit])
     size = sum(len(key) for key in keys[:limit])
     while named and size > NAMED_BYTES:
@@ -242,7 +240,7 @@ def named_keys(keys: Sequence[str], *, limit: int = ITEMS_NAMED) -> str:
     try:
         return msgspec.json.encode(named).decode()
     except UnicodeEncodeError:
-        # Half of a surrogate pair: no store takes such an item, and the page ends as a dead letter that names it.
+        # Half of a surrogate pair: no store accepts the item; its page becomes a dead letter that names it.
         return ""
 
 
@@ -252,7 +250,7 @@ def some_item_keys(row: FetchRow) -> list[str]:
 
 
 def all_item_keys(row: FetchRow) -> list[str] | None:
-    """The keys of all items of the page; None where the line does not say, or there may be more: also after a fault."""
+    """The keys of all items of the page; None if the line may not name all of them, also after a fault."""
     keys = _decoded_keys(row)
     if not row.item_keys or None in keys or row.error:
         return None
@@ -264,20 +262,20 @@ def _decoded_keys(row: FetchRow) -> list[str | None]:
 
 
 def wrong_position(after: str) -> UsageError:
-    """The error of a position that no page of this store has given."""
+    """The error for an `after` that this store did not return."""
     return UsageError(f"{after[:100]!r} is no position among items: give the one of the page before, or none")
 
 
 def like_pattern(text: str) -> str:
-    """The pattern of LIKE for texts that have this one in them; \\ escapes."""
+    """The LIKE pattern of texts that contain this text, escaped by \\."""
     for special in ("\\", "%", "_"):
         text = text.replace(special, f"\\{special}")
     return f"%{text}%"
 
 
 class LogPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines of one week, to be written as one file. A part that a process died over is given again under its name, with
-    the lines that are there now: also with none. `begun_in`: the archive in which it was begun, if that is another."""
+    """Log lines of one week, to be written as one file. After a crash the same name comes again, with the lines that
+    are left, perhaps none. `begun_in`: the archive in which the part was begun, if it is another one."""
 
     name: str
     week: str  # its Monday
@@ -286,7 +284,7 @@ class LogPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MovedPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of log lines, which are no longer in the store."""
+    """A file of log lines that were moved out of the store."""
 
     week: str
     archive: str
@@ -299,36 +297,36 @@ Put = Callable[[LogPart], Awaitable[None]]
 
 
 class LogWeeks(Protocol):
-    """The weeks of a store's log. They begin on Monday, UTC."""
+    """The weeks of a store's log. A week begins on Monday, UTC."""
 
     def move(self, *, retention: float, archive: str, put: Put) -> AsyncIterator[int]:
-        """Give the lines of the weeks that ended over `retention` seconds ago to `put`, oldest week first, in bounded
-        parts, and drop each part when `put` has returned; each step gives how many lines went. `archive` is where `put`
-        writes, for people.
+        """Pass the lines of weeks that ended over `retention` seconds ago to `put`, oldest week first, in bounded
+        parts; delete each part when `put` has returned, and yield its number of lines. `archive` is the place that
+        `put` writes to, shown to people.
 
-        No line is lost or written under two names, wherever a process dies. While one process moves a store's log,
-        others that ask move nothing."""
+        No line is lost or written under two names if a process dies. While one process moves the log of a store, other
+        callers move nothing."""
 
     async def moved(self) -> list[MovedPart]:
-        """What was moved so far, by week and time."""
+        """All moved files, by week and time."""
 
 
 class Store(Protocol):
     @property
     def wants_hashes(self) -> bool:
-        """Whether the log should have the hash of every page; computing it costs a little."""
+        """Whether log lines need the hash of each page, which costs some time."""
 
     @property
     def outbox(self) -> Outbox:
-        """The changes of items that wait for the sinks of their spider."""
+        """The changes of items that wait for sinks."""
 
     @property
     def views(self) -> Views:
-        """The items in columns of their own. A store without SQL tables of its own refuses, and says what does it."""
+        """Items in columns of their own. A store without SQL tables refuses and names an alternative."""
 
     @property
     def log_weeks(self) -> LogWeeks:
-        """Old weeks of the log, moved elsewhere before they are dropped. A store whose log is files already refuses."""
+        """Old weeks of the log, to be moved before they are deleted. A store whose log is files refuses."""
 
     async def write(
         self,
@@ -336,95 +334,97 @@ class Store(Protocol):
         fetches: Sequence[FetchRow],
         *,
         rule: ItemRule = ItemRule(),
-        looks: Sequence[PageLook] = (),
+        pages: Sequence[ScrapedPage] = (),
     ) -> dict[int, str]:
-        """Write all rows or none, but for items that can never be stored: gives why, by their index in `items`.
+        """Write all rows or none, except items that can never be stored: returns why, by index in `items`.
 
-        Writing a row again is harmless; an older token never overwrites a newer. An item whose content is the same
-        only moves `last_seen`, and so does one that is too fresh to be written. Several rows of one identity in one
-        call: as if they were written one by one.
+        Writing a row again is harmless; an older token never overwrites a newer one. An item with unchanged content
+        only gets a new `last_seen`, and so does an item that is too fresh to be written. Several rows of one identity:
+        as if written one by one.
 
-        `looks` come after the items. An item that a look names was seen then. One whose stored URL is that of the page,
-        and which the look does not name, is missing since then, unless it was seen later. An item that is seen again,
-        by a look or a row that is older neither by its token nor by its time, is neither missing nor gone."""
+        `pages` are applied after the items. An item that a page names was seen at the time of the page. An item with
+        the URL of the page that is not among its keys is missing since then, unless it was seen later. An item seen
+        again, by a page or row that is not older in token and time, is neither missing nor gone."""
 
     async def mark_gone(
         self, spider: str, *, at: float, missing_before: float | None = None, unseen_since: float | None = None
     ) -> int:
-        """Say that items are gone at a time: those missing since before `missing_before`, and those last seen before
-        `unseen_since`; gives how many that were not. In bounded steps; asking again changes nothing. They stay stored.
+        """Mark items as gone at a time: items missing since before `missing_before`, and items last seen before
+        `unseen_since`; returns how many were newly marked. Works in batches; a repeated call changes nothing. The items
+        stay stored.
 
-        Each one is a change for the sinks of the spider; if it comes back, that is another one, as new."""
+        Each marked item is a change for the sinks of the spider; an item that comes back is one more change, as new."""
 
     def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
-        """Stream items in a stable order, in flat memory: each item that is stored at the start comes once, even if it
-        is written again meanwhile."""
+        """Stream items in a stable order, in flat memory: each item stored at the start comes once, even if it is
+        written again meanwhile."""
 
     def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
-        """Every kept version of these items, the versions of an item oldest first."""
+        """Every kept version of these items, oldest first per item."""
 
     def differences(self, spider: str, *, since: float, until: float) -> AsyncIterator[Difference]:
-        """Stream how the spider's items differ at the second moment from what they were at the first, in flat memory;
-        an item that is the same, or absent at both, is left out.
+        """Stream how the spider's items differ at the second moment from the first, in flat memory; items that are
+        equal, or absent at both moments, are left out.
 
-        Contents of the past are known where versions were kept. An item that has changed in between is `changed` also
-        without them; one that has changed after the second moment is then `untold`. Of its absences the last one is
-        known: an item that was gone several times is `untold` before that."""
+        Old contents are known where versions were kept. Without them, an item that changed between the moments is
+        `changed`, and one that also changed after the second moment is `untold`. Only the last absence of an item is
+        stored: an item that was gone several times is `untold` before it."""
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
-        """How many items `items` would give."""
+        """Count the items that match."""
 
     async def count_by_crawl(self, spider: str) -> dict[str, int]:
-        """How many items of the spider each crawl wrote last; crawls that have none are absent."""
+        """How many items of the spider each crawl wrote last; crawls without items are left out."""
 
     async def newest(
         self, which: ItemFilter = ItemFilter(), *, limit: int, after: str = "", search: str = ""
     ) -> ItemPage:
-        """Up to `limit` items, those that came last first; one that is written again may keep its place. `after` is
-        that of the page before. Large items make a page shorter.
+        """Up to `limit` items, newest first; an item that is written again may keep its place. `after` comes from the
+        page before. Large items make a page shorter.
 
-        `search`: only items with this text in their key, URL or fields; ASCII letters match in upper and lower case. A
-        bounded number of items is looked through per call: a page may have few items, or none, and an `after`."""
+        `search`: only items with this text in key, URL or fields; ASCII letters match in upper and lower case. Each
+        call searches a bounded number of items: a page may have few items, or none, and still an `after`."""
 
     async def items_named(self, spider: str, keys: Sequence[str]) -> list[StoredItem]:
-        """The stored items of the spider with these keys, a few dozen at most, in the order of the keys."""
+        """The stored items of the spider with these keys (a few dozen at most), in the order of the keys."""
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
-        """The latest log line of each of these tasks. One that archived nothing names the latest archived capture."""
+        """The latest log line of each task. If that attempt archived nothing, the line names the latest archived
+        capture."""
 
     async def fetches_of(self, crawls: Sequence[str], url: str, *, limit: int = 1000) -> list[FetchRow]:
         """The latest log line of each task of these crawls with exactly this URL, newest first.
 
-        There may be several, with other methods, bodies or keys. A store may read its whole log for that: for people,
-        not for crawls."""
+        Several tasks may have the URL, with other methods, bodies or keys. May read the whole log: for people, not for
+        crawls."""
 
     async def attempts(self, crawl: str, key: int) -> list[FetchRow]:
-        """The log lines of the latest ATTEMPTS_KEPT attempts at a task, newest first. Each names what it archived
-        itself.
+        """The log lines of the latest ATTEMPTS_KEPT attempts at a task, newest first. Each names only its own capture.
 
-        The line of an attempt that lost its lease is missing if a newer one was written before it."""
+        The line of an attempt that lost its lease is missing if a newer line was written before it."""
 
     async def tidy(self, *, retention: float) -> int:
-        """Drop log lines older than `retention` seconds, in bounded steps; gives how many lines or partitions."""
+        """Delete log lines older than `retention` seconds, in batches; returns how many lines or partitions."""
 
     async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
-        """Drop kept contents of the spider's items, or of all, that were replaced over `retention` seconds ago, in
-        bounded steps; gives how many. What an item was at any moment since then stays known; its content stays."""
+        """Delete kept contents of the spider's items, or of all, that were replaced over `retention` seconds ago, in
+        batches; returns how many. The contents of the last `retention` seconds stay known, and so does the present
+        one."""
 
     async def query(self, sql: str, *, limit: int) -> QueryAnswer:
-        """Run one statement that only reads, on the store's own tables. A store without SQL says so."""
+        """Run one read-only statement on the store's own tables. A store without SQL refuses."""
 
     async def has_log(self, crawl: str) -> bool:
         """Whether the fetch log has a line of this crawl."""
 
     async def delete_crawl(self, crawl: str) -> None:
-        """Remove the crawl's fetch log. Items stay: they belong to the spider."""
+        """Delete the crawl's fetch log. Items stay: they belong to the spider."""
 
     async def delete_items(self, spider: str, crawl: str) -> int:
-        """Remove the items of the spider that this crawl wrote last, with all their versions; gives how many.
+        """Delete the items of the spider that this crawl wrote last, with all their versions; returns how many.
 
-        In bounded steps: one that ends half way is gone on with by the next. Sinks are told nothing of it; changes that
-        wait for them still go out."""
+        Deletes in batches; after a crash, call again. Sinks get no change for it; changes that already wait are still
+        sent."""
 
     async def close(self) -> None:
-        """Flush, and let go of connections."""
+        """Flush and close connections."""

@@ -1,10 +1,11 @@
-"""The items of a spider in columns of their own: a view over them, or a table that follows them.
+"""SQL views and tables with a column per field of a spider's items: their definition, and the rules that all stores
+share.
 
-A value that does not fit the type of its column is NULL there, and `_misfit` names the column: nothing is dropped in
-silence. What a field may be called is decided by those who write the pages: every name is quoted where it is used.
+A value that does not fit the type of its column is NULL, and `_misfit` names the column: no value is lost in silence.
+Field names come from web pages: every name is quoted where it is used.
 
-Triggers keep a table, in the transaction of the item's write: merging, freshness and deletions are decided once, and
-writers of any version follow. No conversion may raise, since it would make the item unwritable."""
+Tables are kept up to date by triggers, in the transaction of the item's write, so that merging, freshness and deletion
+are decided once. A conversion must never raise: it would make the item unwritable."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ import msgspec
 
 from shoal.errors import UsageError
 
-# text: a JSON string. mixed: any value, as text. decimal: a number or its text, as Decimal is stored. time, date: texts
-# by ISO 8601; a time without a zone is UTC. json: any value.
+# text: a JSON string. mixed: any value as text. decimal: a number or its text, as Decimal is stored. time, date: ISO
+# 8601 text; a time without a zone is UTC. json: any value.
 Kind = Literal["text", "mixed", "integer", "number", "decimal", "boolean", "time", "date", "json"]
 
-# A row of PostgreSQL that keeps this many long texts outside of it still fits into its disk page.
+# A PostgreSQL row with this many long texts, stored outside of the row, still fits into a disk page.
 MAX_COLUMNS: Final = 300
 NAME_BYTES: Final = 63
 MISFIT: Final = "_misfit"
-# Of every view and table. A field of this name gets another one.
+# Every view and table has these columns. A field with one of these names gets another column name.
 OWN_COLUMNS: Final = (
     "_key",
     "_url",
@@ -35,9 +36,9 @@ OWN_COLUMNS: Final = (
     "_gone_at",
     MISFIT,
 )
-# They move with every visit: a table that had them would be written as often.
+# These change with every visit: a table that had them would be rewritten each time.
 ONLY_IN_VIEWS: Final = frozenset({"_crawl", "_last_seen"})
-# Weeks of the log are made later under such names.
+# Names of this form are used by the log's weeks and by the database itself.
 _RESERVED: Final = ("fetches_", "sqlite_", "pg_")
 
 
@@ -51,8 +52,8 @@ class ViewColumn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemView(msgspec.Struct, frozen=True, kw_only=True):
-    """A view, or a table, of a spider's items. `origin`: what its columns were taken from, for people. `filled`: a
-    table has every item that was there when it was made; those that came since it has anyway."""
+    """A view or table of a spider's items. `origin`: where its columns were taken from, for people. `filled`: a table
+    has all items that existed when it was made; newer items are always in it."""
 
     name: str
     spider: str
@@ -63,7 +64,7 @@ class ItemView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ViewCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many rows a view has, how many of them have a value that does not fit, and how many such values by column."""
+    """How many rows a view has, how many rows have a misfit, and the number of misfits by column."""
 
     rows: int
     misfits: int
@@ -71,32 +72,31 @@ class ViewCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Views(Protocol):
-    """The views and tables of a store."""
+    """The item views and tables of a store."""
 
     async def all(self) -> list[ItemView]:
-        """Those there are, by name."""
+        """All views and tables, by name."""
 
     async def make(self, view: ItemView) -> None:
-        """Make the view, or change the one of this name and kind to these columns, in one transaction. A table follows
-        the items from then on, in the transaction of each write; `fill` brings what was there before. Making the same
-        again changes nothing. Refuses a name that something else has."""
+        """Create the view, or change the view of this name and kind to these columns, in one transaction. A table
+        follows the items from then on; `fill` adds the older items. Making the same view again changes nothing. Refuses
+        a name that is in use."""
 
     def fill(self, name: str) -> AsyncIterator[int]:
-        """Bring the items that are there into a table, in bounded steps; each gives how many items it brought. Goes on
-        where another process was killed, and is over at once when the table is filled."""
+        """Copy the existing items into a table, in batches, yielding the size of each; ends at once when the table is
+        filled. After a crash, call again."""
 
     async def count(self, name: str) -> ViewCount:
-        """The rows, and what does not fit."""
+        """Count rows and misfits."""
 
     async def drop(self, name: str) -> bool:
-        """Drop a view or a table; gives whether there was one. The items stay."""
+        """Drop a view or table; returns whether it existed. The items stay."""
 
 
 def named_columns(
     fields: Iterable[tuple[str, Kind]], *, indexed: Sequence[str] = (), former: Sequence[ViewColumn] = ()
 ) -> tuple[ViewColumn, ...]:
-    """A column for each field, with names that differ also where upper and lower case are the same. A field that has
-    had a column keeps its name."""
+    """A column for each field. Names differ also without regard to case. A field that had a column keeps its name."""
     fields = list(fields)
     chosen = {name for name, _ in fields}
     names = {column.field: column.name for column in former if column.field in chosen}
@@ -125,7 +125,7 @@ def _cut(text: str, octets: int) -> str:
 
 
 def in_former_order(columns: Sequence[ViewColumn], former: Sequence[ViewColumn]) -> tuple[ViewColumn, ...]:
-    """The columns, those that were there before in their former order, and then the others."""
+    """The columns: former columns first, in their former order, then new ones."""
     position = {column.name: index for index, column in enumerate(former)}
     return tuple(sorted(columns, key=lambda column: position.get(column.name, len(position))))
 
@@ -151,7 +151,7 @@ def check_view(view: ItemView) -> None:
 
 
 def check_former(view: ItemView, former: ItemView) -> None:
-    """Refuse to turn a view into something else."""
+    """Refuse to change the spider or the kind of a view."""
     drop = f"drop it first (shoal store view {view.spider} --name {view.name} --drop), or give another --name"
     if former.spider != view.spider:
         raise UsageError(f"{view.name} is of the spider {former.spider}, not of {view.spider}: {drop}")
@@ -160,12 +160,12 @@ def check_former(view: ItemView, former: ItemView) -> None:
 
 
 def name_is_taken(name: str) -> UsageError:
-    """The error of a name that is not a view's."""
+    """The error for a name that is in use."""
     return UsageError(f"the store has something else that is named {name}: give another name with --name")
 
 
 def no_such_view(name: str) -> UsageError:
-    """The error of a view that is not there."""
+    """The error for a view that does not exist."""
     return UsageError(f"there is no view {name!r}: `shoal store views` lists them")
 
 
@@ -175,7 +175,7 @@ def own_columns(*, is_table: bool) -> tuple[str, ...]:
 
 
 def counted(rows: Iterable[tuple[str | None, int]]) -> ViewCount:
-    """The count of a view from its values of `_misfit`, each with how often it is there."""
+    """A ViewCount from values of `_misfit` with their numbers."""
     total = misfits = 0
     by_column: dict[str, int] = {}
     for names, number in rows:

@@ -1,21 +1,21 @@
-"""Rows that no store takes. All stores refuse the same: a crawl that works on a laptop works on the fleet.
+"""Pure rules that all stores share: which rows can be stored, how an item is merged with its stored content (`fold`),
+and how an item differs between two moments (`difference`); the weeks of the fetch log.
 
-An item that is written again: `ItemRule` for stores that apply it in Python. Pure functions.
-
-What became of an item between two moments, from what a store keeps of it. Pure.
-"""
+All stores refuse the same rows: a crawl that works on a laptop works on the fleet."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from datetime import date, timedelta
+from typing import Any, Final
 
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.store.base import VALIDATOR_LENGTH, Difference, FetchRow, ItemRow, ItemRule, PageLook
+from shoal.store.base import VALIDATOR_LENGTH, Difference, FetchRow, ItemRow, ItemRule, ScrapedPage
 
 MAX_DATA_BYTES = 16 * 1024 * 1024
 MAX_KEY_BYTES = 2048
@@ -30,13 +30,13 @@ _HALF_A_PAIR = "half of a surrogate pair"
 
 
 def why_unstorable(row: ItemRow) -> str | None:
-    """Why this row can never be stored; None when it can."""
+    """Why this row can never be stored; None if it can."""
     fields = fields_or_why(row)
     return fields if isinstance(fields, str) else None
 
 
 def fields_or_why(row: ItemRow) -> _Fields | str:
-    """The row's fields, or why it can never be stored. Only scans in native code: this runs for every row."""
+    """The row's fields, or why it can never be stored. Runs for every row: only scans in native code."""
     return _key_fault(row.key) or _url_fault(row.url) or _fields_of(row.data)
 
 
@@ -54,22 +54,22 @@ def storable(items: Sequence[ItemRow]) -> tuple[list[tuple[ItemRow, _Fields]], d
 
 
 def storable_keys(keys: Iterable[str]) -> list[str]:
-    """Those of the keys that an item can have, each once."""
+    """The valid item keys among these, each once."""
     return [key for key in dict.fromkeys(keys) if _key_fault(key) is None]
 
 
-def storable_looks(looks: Iterable[PageLook]) -> list[PageLook]:
-    """The looks with those of their keys that an item can have; none of a page whose URL no item can have."""
+def storable_pages(pages: Iterable[ScrapedPage]) -> list[ScrapedPage]:
+    """The pages with their valid keys; pages with an invalid URL are left out."""
     return [
-        msgspec.structs.replace(look, keys=tuple(storable_keys(look.keys)))
-        for look in looks
-        if _url_fault(look.url) is None
+        msgspec.structs.replace(page, keys=tuple(storable_keys(page.keys)))
+        for page in pages
+        if _url_fault(page.url) is None
     ]
 
 
 def mended(row: FetchRow) -> FetchRow:
-    """The log line with characters escaped that a store would refuse: a log line is always stored. Validators that are
-    too long, or hold such characters, could not be sent back: they are left out."""
+    """The log line with unstorable characters escaped: a log line is always stored. Invalid validators are dropped:
+    they could not be sent back."""
     if row.etag or row.last_modified:
         row = msgspec.structs.replace(row, etag=_validator(row.etag), last_modified=_validator(row.last_modified))
     text = f"{row.url}{row.final_url}{row.outcome}{row.error}{row.worker}{row.exit}"
@@ -152,7 +152,7 @@ _NULL = b"null"
 
 
 class Folded(msgspec.Struct, frozen=True, kw_only=True):
-    """An item after some rows. `content` is the fingerprint of its data."""
+    """A stored item after some rows were merged into it. `content` is the fingerprint of its data."""
 
     crawl: str
     url: str
@@ -163,16 +163,16 @@ class Folded(msgspec.Struct, frozen=True, kw_only=True):
     last_seen: float
     changed_at: float
     version: int = 1
-    written_at: float | None = None  # None: when it was last seen
+    written_at: float | None = None  # None: `last_seen`
     missing_since: float | None = None
     gone_at: float | None = None
     moves: int = 0
-    left_at: float | None = None  # when it went, and came back, the last time that it did both
+    left_at: float | None = None  # the last time that it was gone and came back
     back_at: float | None = None
 
 
 def fold(before: Folded | None, row: ItemRow, *, rule: ItemRule) -> Folded:
-    """The item after this row; the object `before` itself when the row changes nothing."""
+    """The item after this row; `before` itself if the row changes nothing."""
     if before is None:
         return Folded(
             crawl=row.crawl,
@@ -208,7 +208,7 @@ def fold(before: Folded | None, row: ItemRow, *, rule: ItemRule) -> Folded:
 
 
 def fingerprint(data: bytes) -> int:
-    """A number that is equal for equal JSON, whatever the order of fields and the white space."""
+    """A number that is equal for equal JSON, whatever the field order and white space."""
     return fingerprint_of(_DECODER.decode(data))
 
 
@@ -219,13 +219,13 @@ def fingerprint_of(fields: dict[str, Any]) -> int:
 
 
 def _is_fresh(before: Folded, row: ItemRow, rule: ItemRule) -> bool:
-    # The same row may come again: the reply to its first write may have been lost.
+    # The same token: a repeated write whose first reply was lost.
     written_at = before.last_seen if before.written_at is None else before.written_at
     return rule.freshness > 0 and row.token != before.token and row.at - written_at < rule.freshness
 
 
 def _only_seen(before: Folded, row: ItemRow, *, is_older: bool) -> Folded:
-    """An item that is too fresh to be written: it was seen nevertheless."""
+    """An item that is too fresh to be written, but was seen."""
     presence = _presence(before, row.at, is_older=is_older)
     is_later = row.at > before.last_seen
     if not is_later and presence["missing_since"] == before.missing_since:
@@ -236,7 +236,7 @@ def _only_seen(before: Folded, row: ItemRow, *, is_older: bool) -> Folded:
 
 
 def _presence(before: Folded, at: float, *, is_older: bool) -> dict[str, Any]:
-    """Whether the item is missing or gone after it was seen at a time."""
+    """The missing and gone columns of an item that was seen at a time."""
     is_there = before.missing_since is None or (not is_older and at >= before.missing_since)
     comes_back = is_there and before.gone_at is not None
     return {
@@ -249,7 +249,7 @@ def _presence(before: Folded, at: float, *, is_older: bool) -> dict[str, Any]:
 
 
 def _filled(before: bytes, data: bytes, *, is_older: bool) -> bytes:
-    """Merged field by field. Values stay as they are spelled, so that no digit is lost."""
+    """Merged field by field. Values keep their spelling, so that no digit is lost."""
     old, new = _RAW_FIELDS.decode(before), _RAW_FIELDS.decode(data)
     under, over = (new, old) if is_older else (old, new)
     given = {name: value for name, value in over.items() if bytes(value) != _NULL}
@@ -258,7 +258,7 @@ def _filled(before: bytes, data: bytes, *, is_older: bool) -> bytes:
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """One content of an item, and since when it had it."""
+    """One content of an item, and since when."""
 
     version: int
     at: float
@@ -266,8 +266,8 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of an item. It was gone last from `left_at` to `back_at`, and `moves` counts how often it went or
-    came back. `was` and `then` are its contents at the two moments; None: not known."""
+    """What is stored of an item. Its last absence was from `left_at` to `back_at`; `moves` counts how often it left or
+    came back. `was` and `then` are its contents at the two moments; None: unknown."""
 
     key: str
     url: str
@@ -288,12 +288,12 @@ def check_moments(since: float, until: float) -> None:
 
 
 def content_at(moment: float, current: Content, kept: Callable[[float], Content | None]) -> Content | None:
-    """The content at a moment: the present one, or a kept version."""
+    """The content at a moment: the present one or a kept version."""
     return current if current.at <= moment else kept(moment)
 
 
 def difference(item: History, *, since: float, until: float) -> Difference | None:
-    """How the item differs at the second moment from what it was at the first."""
+    """How the item differs at the second moment from the first."""
     before, after = _is_there(item, since), _is_there(item, until)
     if before is None or after is None:
         return Difference(key=item.key, url=item.url, change="untold", at=item.left_at or item.changed_at)
@@ -306,7 +306,7 @@ def difference(item: History, *, since: float, until: float) -> Difference | Non
 
 
 def _is_there(item: History, moment: float) -> bool | None:
-    """Whether the item was there at a moment; None where only an earlier absence could tell, which is not kept."""
+    """Whether the item was there at a moment; None if this depends on an earlier absence, which is not stored."""
     if moment < item.first_seen or (item.gone_at is not None and item.gone_at <= moment):
         return False
     if item.left_at is None or item.back_at is None or moment >= item.back_at:
@@ -332,3 +332,36 @@ def _changed(item: History, since: float) -> Difference | None:
 
 def _data(content: Content | None) -> bytes | None:
     return None if content is None else content.data
+
+
+WEEK_SECONDS: Final = 7 * 86_400
+MONDAY_SECONDS: Final = 4 * 86_400  # the first Monday of 1970
+# Lines per moved part: held in memory at once and deleted in one transaction.
+LINES_PER_PART: Final = 20_000
+_FIRST_MONDAY: Final = date(1970, 1, 5)
+
+
+def week_of(at: float) -> int:
+    """The number of the week of a time. Weeks begin on Monday, UTC; all times before 1970 are in the first week."""
+    return max(int((at - MONDAY_SECONDS) // WEEK_SECONDS), -1)
+
+
+def monday_of(week: int) -> float:
+    """When a week begins, in Unix time; the first week has no beginning."""
+    return float(week * WEEK_SECONDS + MONDAY_SECONDS) if week >= 0 else -float("inf")
+
+
+def week_text(week: int) -> str:
+    """The Monday of a week: 2026-03-02."""
+    return (_FIRST_MONDAY + timedelta(weeks=week)).isoformat()
+
+
+def week_number(text: str) -> int:
+    """The number of a week, from its Monday."""
+    return (date.fromisoformat(text) - _FIRST_MONDAY).days // 7
+
+
+def new_name(week: int) -> str:
+    """A unique file name for this week, also among copies of this store. Programs that read many Parquet files see a
+    folder like week=2026-03-02 as a column."""
+    return f"log/week={week_text(week)}/{secrets.token_hex(8)}.parquet"

@@ -1,6 +1,6 @@
-"""What every archive promises, one test per promise. Subclass `ArchiveContract` and give it two fixtures.
+"""The promises of every archive, one test each. Subclass `ArchiveContract` and give it two fixtures.
 
-python -m shoal.testing.archive_contract URL    writes pages without end, and names each batch once it is written
+python -m shoal.testing.archive_contract URL    writes pages until it is killed, and prints the name of each batch
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ODD_HEADERS = {"set-cookie": 'a="b"; Path=/', "x-odd": "\x00\x01 \u2028 ü \n se
 
 
 def raw_page(body: bytes = b"<p>a page</p>", **changes: Any) -> RawPage:
-    """A page on its way to the archive; `changes` are fields of its capture."""
+    """A page with its capture; `changes` are fields of the capture."""
     url = changes.get("url", "https://a.test/")
     fields: dict[str, Any] = {
         "crawl": "books-1",
@@ -67,8 +67,8 @@ async def everything(archive: Archive, crawl: str = "books-1") -> list[Capture]:
 class ArchiveContract:
     """The promises of `Archive`.
 
-    A subclass has two fixtures: `reopen`, which opens one more handle on the same archive each time it is called, and
-    `bodies`, which gives the names of the bodies in it."""
+    A subclass has two fixtures: `reopen` opens one more handle on the same archive per call, `bodies` returns the names
+    of its bodies."""
 
     @pytest.fixture
     async def archive(self, reopen: Reopen) -> Archive:
@@ -101,7 +101,7 @@ class ArchiveContract:
         assert await archive.body(theirs.capture.content_hash) == b"shared"
         assert [name for name in await bodies() if theirs.capture.content_hash in name] == await bodies()
         assert (await archive.delete_crawl("books-1")).captures == 0
-        # It may come back.
+        # The crawl may resume.
         await other.write([own])
         assert await other.body(own.capture.content_hash) == b"its own"
 
@@ -112,7 +112,7 @@ class ArchiveContract:
             await archive.delete_crawl("books-1")
         assert await archive.body(hashlib.sha256(b"old").hexdigest()) == b"old"
         assert len(await everything(archive)) == 1
-        # Nothing of the other one's is at stake where all its bodies stay.
+        # No refusal: all bodies of the other crawl stay.
         await archive.write([raw_page(b"old", crawl="books-2", at=time.time() - 60.0, token=8)])
         assert (await archive.delete_crawl("books-1")).bodies == 0
         assert await archive.body(hashlib.sha256(b"old").hexdigest()) == b"old"
@@ -218,7 +218,7 @@ class ArchiveContract:
 
 
 async def write_for_ever(url: str) -> None:
-    """Archive pages until this process is killed. Its bodies differ from those of every other process."""
+    """Write pages until this process is killed. Its bodies differ from those of other processes."""
     archive, noise = await open_archive(url, create=True), random.Random(2).randbytes(LARGE)
     for first in count(step=2):
         pages = [raw_page(b"%d %d " % (os.getpid(), key) + noise, key=key) for key in range(first, first + 2)]

@@ -1,10 +1,10 @@
-"""A clock that moves when told to."""
+"""A clock that tests move."""
 
 from __future__ import annotations
 
 
 class FakeClock:
-    """Call it for the time in seconds; `advance` lets time pass."""
+    """Returns the time in seconds when called; `advance` lets time pass."""
 
     def __init__(self, now: float = 1_000_000_000.0) -> None:
         self._now = now
@@ -18,9 +18,9 @@ class FakeClock:
         self._steady += seconds
 
     def step(self, seconds: float) -> None:
-        """Set the clock forward, or back when `seconds` is negative: no time passes."""
+        """Set the clock forward, or back if `seconds` is negative; no time passes."""
         self._now += seconds
 
     def steady(self) -> float:
-        """The clock that no step moves."""
+        """The monotonic clock, which steps do not change."""
         return self._steady

@@ -1,4 +1,4 @@
-"""Parts of a worker that do as a test tells them: a scripted fetcher, calls that are watched."""
+"""Fakes for tests of a worker: a scripted fetcher, watched calls."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Answer = Response | Fault
 
 
 class ScriptedFetcher:
-    """Answers from a script: for each URL one answer, or several in order, of which the last is repeated.
+    """Answers from a script: for each URL one answer, or several in order, of which the last repeats.
 
-    A URL that is not in the script gets `otherwise`. While `gate` is shut, no request is answered."""
+    A URL that is not in the script gets `otherwise`. While `gate` is closed, no request is answered."""
 
     def __init__(
         self, script: Mapping[str, Answer | Sequence[Answer]] | None = None, *, otherwise: Answer | None = None
@@ -53,7 +53,7 @@ class ScriptedFetcher:
 
 
 class Watched:
-    """Passes every call on to `inner` and notes it in `calls`; before that `meddle` may raise, wait or count."""
+    """Passes every call on to `inner` and adds it to `calls`; before that, `meddle` may raise, wait or count."""
 
     def __init__(self, inner: Any, calls: list[tuple[str, Any]], *, meddle: Callable[..., Any] | None = None) -> None:
         self._inner = inner
@@ -77,7 +77,7 @@ class Watched:
 def respond(
     url: str, body: str | bytes = b"", *, status: int = 200, kind: str = HTML, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer of a site."""
+    """A response of a site."""
     payload = body.encode() if isinstance(body, str) else body
     stated = {"content-type": kind} if kind else {}
     return Response(
@@ -91,7 +91,7 @@ def respond(
 
 
 def fault(kind: FaultKind, message: str = "as the script says") -> Fault:
-    """A request that got no answer."""
+    """A request without a response."""
     return Fault(kind=kind, message=message, elapsed=0.01)
 
 
@@ -103,7 +103,7 @@ def make_page(
     settings: Settings | None = None,
     **task: Any,
 ) -> Page:
-    """A page of a.test as a handler would get it; `task` are fields of its task."""
+    """A page of a.test for a handler; `task` are fields of its task."""
     return Page(
         respond(url, body, kind=kind),
         task=task_for(url, **task),
@@ -124,7 +124,7 @@ def lease_for(url: str, *, task: Mapping[str, Any] | None = None, **fields: Any)
 def passages_for(
     fetcher: Fetcher, *, settings: Settings, pools: Sequence[Pool] = (), frontier: Frontier | None = None
 ) -> Passages:
-    """Opens the passages of a worker: direct ones, and through the exits of these pools, which are proxies."""
+    """Opens a worker's passages: direct, and through the exits of these pools, which are proxies."""
 
     async def log_in(_: Session) -> None:
         raise AssertionError("a worker without accounts has nothing to log in")
@@ -142,7 +142,7 @@ def passages_for(
 
 
 def store_for_all(store: Store) -> Callable[[Crawl], Awaitable[Store]]:
-    """Gives the same store for every crawl."""
+    """Returns the same store for every crawl."""
 
     async def store_of(crawl: Crawl) -> Store:
         return store

@@ -1,4 +1,4 @@
-"""A process that may open few files more, or none."""
+"""A limit on the files that a process may open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def few_files(*, free: int = 0) -> Iterator[None]:
-    """Let this process open at most `free` files more until the block ends."""
+    """Let this process open at most `free` more files until the block ends."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.open(os.devnull, os.O_RDONLY)
     os.close(lowest_free)

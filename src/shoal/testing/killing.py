@@ -1,9 +1,8 @@
-"""A worker process that kills itself with SIGKILL at one chosen step: for proving that no step is special.
+"""A worker process that kills itself with SIGKILL at a chosen step: proves that every step is safe.
 
     python -m shoal.testing.killing DB CRAWL SPIDER_FILE --at settled --call 3 [--frontier redis://…]
 
-The steps lie between fetch, archive, store and settle; `--at never` works to the end.
-"""
+The steps lie between fetch, archive, store and settle; `--at never` works to the end."""
 
 from __future__ import annotations
 
@@ -59,12 +58,12 @@ class Trap:
 
 
 def die() -> None:
-    """End this process as the kernel would: nothing is flushed, closed or said."""
+    """End this process as the kernel would, without any clean-up."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def work(places: Places, crawl_id: str, spider_file: str, *, at: str, call: int) -> None:
-    """Be a worker of the crawl until the trap springs or nothing is left."""
+    """Be a worker of the crawl until the trap is reached or nothing is left."""
     async with opened(places) as (frontier, store), archive_of(places) as archive:
         crawl = next(crawl for crawl in await frontier.crawls() if crawl.id == crawl_id)
         parts: dict[str, Any] = {"frontier": frontier, "store": store, "archive": archive}

@@ -1,4 +1,4 @@
-"""A frontier for tests of other parts: SQLite's, in memory, without a thread or a file of its own."""
+"""A frontier for tests of other parts: SQLite in memory, without a thread or a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class MemoryFrontier(SqliteFrontier):
-    """Made without `open`, and gone when nobody refers to it. Every verb runs at once, in the caller's thread.
+    """Made without `open`, gone with its last reference. Every verb runs at once, in the caller's thread.
 
     `monotonic` is the clock of `LeaseBatch.at`."""
 
@@ -37,7 +37,7 @@ class MemoryFrontier(SqliteFrontier):
         return msgspec.structs.replace(batch, at=self._monotonic())
 
     async def close(self) -> None:
-        """Nothing: a test may look at the frontier after the part that it tests has closed it."""
+        """Does nothing: a test may read the frontier after the tested part has closed it."""
 
     async def _run(self, work: Callable[[], T]) -> T:
         return work()

@@ -1,4 +1,4 @@
-"""A store for tests of other parts: SQLite's, in memory, without a thread or a file of its own."""
+"""A store for tests of other parts: SQLite in memory, without a thread or a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class MemoryStore(SqliteStore):
-    """Made without `open`, and gone when nobody refers to it. Every call works at once, in the caller's thread."""
+    """Made without `open`, gone with its last reference. Every call runs at once, in the caller's thread."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         path = Path(":memory:")
@@ -48,7 +48,7 @@ class MemoryStore(SqliteStore):
         return {row.url: row.outcome for row in self.log.values()}
 
     async def close(self) -> None:
-        """Nothing: a test may look at the store after the part that it tests has closed it."""
+        """Does nothing: a test may read the store after the tested part has closed it."""
 
     async def _run(
         self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs

@@ -1,7 +1,6 @@
-"""The promises every pipe keeps, one test each: the suite that proves a broker.
+"""The promises of every pipe, one test each: the suite that proves a broker.
 
-Subclass `PipeContract`, say where its broker is, and let pytest (with pytest-asyncio in auto mode) collect it.
-"""
+Subclass `PipeContract`, give it the URL of its broker, and let pytest (with pytest-asyncio in auto mode) collect it."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ SECONDS = 300.0
 
 
 async def receive(pipe: Pipe, number: int, *, queue: str = QUEUE) -> list[Delivery]:
-    """So many messages: a broker may give them in several answers."""
+    """This many messages: a broker may return them in several answers."""
     found: list[Delivery] = []
 
     async def is_enough() -> bool:
@@ -39,11 +38,11 @@ def bodies(deliveries: list[Delivery]) -> list[bytes]:
 
 
 class PipeContract:
-    """All of them. A subclass says where its broker is."""
+    """All promises. A subclass names its broker."""
 
     def url(self, prefix: str, *, port: int | None = None) -> str:
-        """The URL of a pipe with this prefix; another port is that of a relay in front of the broker. A message that
-        nobody confirms comes again within a few seconds."""
+        """The URL of a pipe with this prefix; `port` may be a relay in front of the broker. An unconfirmed message must
+        be delivered again within a few seconds."""
         raise NotImplementedError
 
     @property

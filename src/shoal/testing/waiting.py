@@ -1,4 +1,4 @@
-"""Waiting for a condition, with a deadline: how tests let time pass."""
+"""Waiting for a condition, with a deadline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import IO, Any, TypeVar, overload
 
-# Longer than any step takes on a busy machine. Only a test that fails waits this long.
+# Longer than any step takes on a busy machine: only a failing test waits this long.
 SECONDS = 120.0
 PAUSE_SECONDS = 0.01
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def wait_until(read: Callable[[], T], *, otherwise: str, seconds: float = SECONDS, pause: float = PAUSE_SECONDS) -> T:
-    """What `read` gives, once that is true; after `seconds` a RuntimeError that says what did not happen."""
+    """The result of `read`, once it is true; after `seconds` a RuntimeError that says what did not happen."""
     deadline = time.monotonic() + seconds
     while not (found := read()):
         if time.monotonic() > deadline:
@@ -26,7 +26,7 @@ def wait_until(read: Callable[[], T], *, otherwise: str, seconds: float = SECOND
 
 
 def wait_for_line(stream: IO[str] | None, words: str) -> None:
-    """Read what a process writes until these words are in a line of it."""
+    """Read the output of a process until a line contains these words."""
     assert stream is not None
     while words not in (line := stream.readline()):
         if not line:
@@ -38,7 +38,7 @@ async def eventually(read: Callable[[], Awaitable[T]], *, seconds: float = ..., 
 @overload
 async def eventually(read: Callable[[], T], *, seconds: float = ..., pause: float = ...) -> T: ...
 async def eventually(read: Callable[[], Any], *, seconds: float = SECONDS, pause: float = PAUSE_SECONDS) -> Any:
-    """What `read` gives, once that is true; `read` may be a coroutine function. TimeoutError after `seconds`."""
+    """The result of `read`, once it is true; `read` may be a coroutine function. TimeoutError after `seconds`."""
     async with asyncio.timeout(seconds):
         while True:
             found = read()
@@ -50,6 +50,6 @@ async def eventually(read: Callable[[], Any], *, seconds: float = SECONDS, pause
 
 
 async def loop_turns(count: int = 50) -> None:
-    """Let every task run that can run now; no time passes. For showing that something does not happen."""
+    """Run every task that can run now; no time passes. For showing that something does not happen."""
     for _ in range(count):
         await asyncio.sleep(0)

@@ -142,7 +142,7 @@ class Writer:
         unstorable: dict[int, str] = {}
         if items or fetches:
             unstorable = await until_reachable(
-                lambda: self._tally.written(self._store.write(items, fetches, rule=self._rule, looks=looks)),
+                lambda: self._tally.written(self._store.write(items, fetches, rule=self._rule, pages=looks)),
                 say=self._say,
                 outage=self._outages.store,
             )

@@ -11,10 +11,10 @@ import pytest
 
 from shoal.model import CrawlState, Progress, TaskState
 from shoal.testing.chaos.bad_pages import DEADLY, HANGING
-from shoal.testing.chaos.diary import Diary
+from shoal.testing.chaos.check import CrawlCheck, combined
+from shoal.testing.chaos.log import RunLog
 from shoal.testing.chaos.plan import CHOICE, Deed, Plan, bad_pages, pages_for, schedule, with_deeds
 from shoal.testing.chaos.report import Report, pace_of, report_on, total
-from shoal.testing.chaos.survey import Survey, together
 from shoal.testing.sites.catalogue import LinkGraph
 from shoal.testing.sites.loopback import Hit
 
@@ -141,7 +141,7 @@ def test_runs_are_added_up_and_the_last_one_has_the_verdict() -> None:
     assert not whole.is_kept
 
 
-NOTHING_WRONG = Survey(
+NOTHING_WRONG = CrawlCheck(
     progress=Progress(state=CrawlState.FINISHED),
     attempted=0,
     acknowledged=0,
@@ -156,9 +156,9 @@ NO_DEEDS = {"kills": 0, "freezes": 0, "stragglers": 0}
 
 
 def test_workers_that_end_more_often_than_pages_explain_are_seen() -> None:
-    diary = Diary()
-    diary.ended = 1
-    parts = {"diary": diary, "late_settles": 0, "seconds": 1.0}
+    log = RunLog()
+    log.ended = 1
+    parts = {"log": log, "late_settles": 0, "seconds": 1.0}
     assert report_on(plan(**NO_DEEDS), NOTHING_WRONG, [], **parts).surprises == [
         "1 workers ended by themselves; the pages explain 0 at most"
     ]
@@ -166,12 +166,12 @@ def test_workers_that_end_more_often_than_pages_explain_are_seen() -> None:
 
 
 def test_deeds_that_were_not_done_are_seen() -> None:
-    diary = Diary()
-    diary.done[Deed.RESET] = 2
-    parts = {"diary": diary, "late_settles": 0, "seconds": 1.0}
+    log = RunLog()
+    log.done[Deed.RESET] = 2
+    parts = {"log": log, "late_settles": 0, "seconds": 1.0}
     one = plan(**NO_DEEDS, resets=3)
     assert report_on(one, NOTHING_WRONG, [], **parts).surprises == ["2 of 3 planned deeds 'reset' were done"]
-    diary.done[Deed.RESET] = 3
+    log.done[Deed.RESET] = 3
     assert report_on(one, NOTHING_WRONG, [], **parts).is_kept
 
 
@@ -194,7 +194,7 @@ def test_what_is_wrong_with_any_of_several_crawls_is_in_their_report() -> None:
     ill = msgspec.structs.replace(
         well, ok=9, lost=["/g/3"], surprises=["odd"], charged=2, progress=Progress(state=CrawlState.FINISHED, lost=4)
     )
-    both = together([well, ill])
+    both = combined([well, ill])
     assert (both.attempted, both.ok, both.charged, both.progress.lost) == (20, 19, 2, 4)
     assert both.faults == ["lost: /g/3", "odd"]
-    assert both == together([ill, well])
+    assert both == combined([ill, well])

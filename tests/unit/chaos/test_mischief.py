@@ -8,10 +8,11 @@ import random
 from shoal.crawl.beginning import begin
 from shoal.model import Crawl, CrawlState, Done
 from shoal.settings.table import Settings
+from shoal.testing.chaos.deeds import DeedRunner
+from shoal.testing.chaos.feeders import Reserve
 from shoal.testing.chaos.graph_spider import Graph
-from shoal.testing.chaos.mischief import Act, Mischief
 from shoal.testing.chaos.plan import Deed, Event
-from shoal.testing.chaos.reserve import Reserve
+from shoal.testing.chaos.servers import Act
 from shoal.testing.clock import FakeClock
 from shoal.testing.memory_frontier import MemoryFrontier
 
@@ -42,7 +43,9 @@ class Run:
     async def attack(self, events: list[Event], *, act: Act | None = None) -> None:
         acts = {event.deed: act or self._see for event in events}
         rng, enough = random.Random(1), asyncio.Event()
-        mischief = Mischief(self.crawl, frontier=self.frontier, acts=acts, reserve=self.reserve, rng=rng, enough=enough)
+        mischief = DeedRunner(
+            self.crawl, frontier=self.frontier, acts=acts, reserve=self.reserve, rng=rng, enough=enough
+        )
         await self.reserve.hold()
         await asyncio.gather(mischief.run(events), self.reserve.run(mischief.calm), self._work())
 

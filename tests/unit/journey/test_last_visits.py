@@ -13,7 +13,7 @@ from shoal.errors import StorageError
 from shoal.journey.conditional import LastVisits
 from shoal.journey.results import Finished
 from shoal.model import Done, Render, Task, Visit
-from shoal.store.base import FetchRow, PageLook, named_keys
+from shoal.store.base import FetchRow, ScrapedPage, named_keys
 from shoal.testing.fakes import lease_for, respond
 
 SEEN = Visit(visits=2, at=NOW - 86_400, harvest=77, planned=86_400.0)
@@ -68,7 +68,7 @@ async def test_a_page_that_has_not_changed_runs_no_handler_and_has_its_items() -
     assert result.again is not None
     assert result.again.visit is not None
     assert (result.again.visit.visits, result.again.visit.harvest, result.again.visit.changes) == (3, 77, 0.0)
-    assert finished.look == PageLook(spider="plain", url=URL, keys=("a", "b"), at=NOW, token=7)
+    assert finished.look == ScrapedPage(spider="plain", url=URL, keys=("a", "b"), at=NOW, token=7)
     assert row is not None
     assert (row.outcome, row.status, row.etag, row.content_hash, row.archived) == (
         "not_modified",

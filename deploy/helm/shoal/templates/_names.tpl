@@ -1,4 +1,4 @@
-{{/* Labels by which objects are found. Takes root and component. */}}
+{{/* Selector labels. Takes root and component. */}}
 {{- define "shoal.selector" -}}
 app.kubernetes.io/name: shoal
 app.kubernetes.io/instance: {{ quote .root.Release.Name }}
@@ -11,7 +11,7 @@ app.kubernetes.io/component: {{ .component }}
 app.kubernetes.io/part-of: {{ quote .root.Values.spider }}
 {{- end -}}
 
-{{/* The URL of a server, which must have no password. Takes root, what and bundled, the URL of a bundled one. */}}
+{{/* The URL of a server, without a password. Takes root, what and bundled, the URL of a bundled server. */}}
 {{- define "shoal.url" -}}
 {{- $server := get .root.Values .what -}}
 {{- if and $server.bundled $server.url -}}
@@ -51,12 +51,12 @@ app.kubernetes.io/part-of: {{ quote .root.Values.spider }}
 {{- end }}
 {{- end -}}
 
-{{/* The volume with secrets. Takes root and more, the names of those beside the passwords of the servers. */}}
+{{/* The volume with secrets. Takes root and more, the names of secrets beside the passwords of the servers. */}}
 {{- define "shoal.secrets" -}}
 - name: secrets
   secret:
     secretName: {{ required "secret is missing: name the Secret that was made of the files in secrets/" .root.Values.secret | quote }}
-    # Its group is the pod's, so that nobody else in the container can read them.
+    # Readable only by the pod's group.
     defaultMode: 0440
     items:
     {{- range (uniq (compact (concat (list .root.Values.redis.passwordKey .root.Values.postgres.passwordKey) .more))) }}
@@ -64,10 +64,10 @@ app.kubernetes.io/part-of: {{ quote .root.Values.spider }}
     {{- end }}
 {{- end -}}
 
-{{/* What all pods of shoal have. Takes root. */}}
+{{/* The fields of all pods of shoal. Takes root. */}}
 {{- define "shoal.pod" -}}
 automountServiceAccountToken: false
-# Variables for each service would be named like settings, where a release is named shoal.
+# Service variables of a release named shoal would look like settings of shoal.
 enableServiceLinks: false
 terminationGracePeriodSeconds: {{ .root.Values.stopSeconds }}
 {{- with .root.Values.imagePullSecrets }}
@@ -81,7 +81,7 @@ securityContext:
   seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{/* Where pods may run. Takes the values of it. */}}
+{{/* Where pods may run. Takes its values. */}}
 {{- define "shoal.scheduling" -}}
 {{- with .nodeSelector }}
 nodeSelector:
@@ -97,7 +97,7 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{/* What no container may do. */}}
+{{/* The security context of all containers. */}}
 {{- define "shoal.container" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -138,16 +138,16 @@ spec:
   {{- with include "shoal.scheduling" $values.scheduling }}{{ nindent 2 . }}{{ end }}
 {{- end -}}
 
-{{/* Which ends of a crawl's pod count. */}}
+{{/* The pod failure policy of a crawl. */}}
 {{- define "shoal.ends" -}}
-# A node that goes away, or a pod that makes room, is no failure: the next pod resumes the crawl. Failed for good (1), or
-# a mistake in the command (2): to begin again changes nothing.
+# A lost node or an evicted pod is no failure: the next pod resumes the crawl. Restarting does not help after a final
+# failure (1) or a mistake in the command (2).
 podFailurePolicy:
   rules:
     - action: Ignore
       onPodConditions: [{type: DisruptionTarget, status: "True"}]
     - action: FailJob
-      # Kubernetes before 1.29 wants this field in every rule.
+      # Required by Kubernetes before 1.29.
       onPodConditions: []
       onExitCodes: {containerName: crawl, operator: In, values: [1, 2]}
 {{- end -}}

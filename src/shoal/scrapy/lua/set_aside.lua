@@ -1,4 +1,4 @@
--- set_aside: keep an entry that is no start URL where people find it. Two processes that read it set it aside once.
+-- set_aside: move an entry that is no start URL to a list for people. If two processes read it, only one moves it.
 --
 -- KEYS[1]   those under way
 -- KEYS[2]   the list of those that were set aside

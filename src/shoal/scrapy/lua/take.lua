@@ -1,5 +1,5 @@
--- take: move start URLs from where they were pushed to the set of those that are under way, each under a name of its own.
--- What nobody has finished in time is taken again under the same name: whoever puts it twice puts the same task.
+-- take: move start URLs from where they were pushed to the set of taken entries, each under its own name. An entry that
+-- is not done in time is taken again under the same name: putting it twice makes one task.
 --
 -- KEYS[1]   where start URLs are pushed: a list, a set or a sorted set
 -- KEYS[2]   those under way: name, a space, the entry; scored by the time at which anybody may take it again

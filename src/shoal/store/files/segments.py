@@ -1,7 +1,6 @@
-"""Append-only JSON Lines in a folder: pairs of files, each pair written by one process, in whole batches.
+"""Append-only JSON Lines in a folder: groups of files, each group written by one process, in whole batches.
 
-Lines have no version: unknown names are ignored, so new fields have a default and old ones keep their meaning.
-"""
+Lines have no version: unknown fields are ignored, so new fields need a default and old fields keep their meaning."""
 
 from __future__ import annotations
 
@@ -17,16 +16,16 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from shoal.errors import StorageBroken, StorageError
-from shoal.store.base import FetchRow, ItemRow, ItemRule, PageLook
+from shoal.store.base import FetchRow, ItemRow, ItemRule, ScrapedPage
 
 SEGMENT_BYTES = 64 * 1024 * 1024
-ITEMS, FETCHES, LOOKS = "items", "fetches", "looks"
+ITEMS, FETCHES, PAGES = "items", "fetches", "pages"
 
-_Line = TypeVar("_Line", bound="ItemLine | FetchLine | LookLine")
+_Line = TypeVar("_Line", bound="ItemLine | FetchLine | PageLine")
 
 
 class ItemLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One written row. `left` counts the rows of its batch that follow: a torn batch has no row with `left` 0."""
+    """One item row. `left` counts the rows of its batch that follow: a torn batch has no row with `left` 0."""
 
     spider: str
     key: str
@@ -41,7 +40,7 @@ class ItemLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FetchLine(FetchRow, frozen=True, kw_only=True, omit_defaults=True):
-    """One log line. With `deletes` it is an order to forget the lines of its crawl."""
+    """One log line. With `deletes` it is an order to delete the lines of its crawl."""
 
     deletes: bool = False
     written: float
@@ -49,16 +48,16 @@ class FetchLine(FetchRow, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GoneOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The arguments of one `mark_gone`, but for the spider."""
+    """The arguments of one `mark_gone`, without the spider."""
 
     at: float
     missing_before: float | None = None
     unseen_since: float | None = None
 
 
-class LookLine(PageLook, frozen=True, kw_only=True, omit_defaults=True):
-    """One look at a page. With `gone` it is an order to mark items of its spider, with `deletes` one to remove those
-    that this crawl wrote last."""
+class PageLine(ScrapedPage, frozen=True, kw_only=True, omit_defaults=True):
+    """One scraped page. With `gone` it is an order to mark items of its spider as gone, with `deletes` an order to
+    delete the items that this crawl wrote last."""
 
     gone: GoneOrder | None = None
     deletes: str = ""
@@ -95,17 +94,17 @@ def fetch_lines(rows: Sequence[FetchRow], *, now: float, deletes: bool = False) 
     return msgspec.json.Encoder().encode_lines(lines)
 
 
-def look_lines(looks: Sequence[PageLook], *, now: float, gone: GoneOrder | None = None, deletes: str = "") -> bytes:
-    """The looks as lines of one batch."""
+def page_lines(pages: Sequence[ScrapedPage], *, now: float, gone: GoneOrder | None = None, deletes: str = "") -> bytes:
+    """The pages as lines of one batch."""
     lines = [
-        LookLine(**msgspec.structs.asdict(look), gone=gone, deletes=deletes, written=now, left=left)
-        for left, look in zip(range(len(looks) - 1, -1, -1), looks, strict=True)
+        PageLine(**msgspec.structs.asdict(page), gone=gone, deletes=deletes, written=now, left=left)
+        for left, page in zip(range(len(pages) - 1, -1, -1), pages, strict=True)
     ]
     return msgspec.json.Encoder().encode_lines(lines)
 
 
 def batches(path: Path, kind: type[_Line], *, start: int) -> Iterator[tuple[int, list[_Line]]]:
-    """The whole batches after the offset `start`, each with the offset of its end. A torn tail is ignored."""
+    """The whole batches after offset `start`, each with the offset of its end. A torn tail is ignored."""
     decoder = msgspec.json.Decoder(kind)
     batch: list[_Line] = []
     end = start
@@ -126,7 +125,7 @@ def batches(path: Path, kind: type[_Line], *, start: int) -> Iterator[tuple[int,
 
 
 def ends_line(path: Path, offset: int) -> bool:
-    """Whether a line ends at this offset. It does not if a batch was read whose write then failed and was undone."""
+    """Whether a line ends at this offset. It does not if a batch was read whose failed write was then truncated."""
     if offset == 0:
         return True
     with path.open("rb") as file:
@@ -140,17 +139,17 @@ def segments(folder: Path, which: str) -> list[Path]:
 
 
 class Segment:
-    """A pair of files for items and log lines, and a third for looks once there are any. While it is open, no other
-    process appends to it."""
+    """Files for items and log lines, and a third for pages once there are any. While it is open, no other process
+    appends to it."""
 
     def __init__(self, items: BinaryIO, fetches: BinaryIO) -> None:
         self._items = items
         self._fetches = fetches
-        self._looks: BinaryIO | None = None
+        self._pages: BinaryIO | None = None
 
     @classmethod
     def take(cls, folder: Path, *, now: float) -> Segment:
-        """A segment that a former process left unfilled, its torn tail cut off; else a new one, named by the time."""
+        """A segment that another process left unfilled, its torn tail truncated; else a new one, named by the time."""
         for path in segments(folder, ITEMS):
             if path.stat().st_size < SEGMENT_BYTES and (segment := cls._open(path)):
                 return segment
@@ -162,7 +161,7 @@ class Segment:
 
     @classmethod
     def _open(cls, path: Path) -> Segment | None:
-        # A spider may change the working directory: the files are found again by their names.
+        # Absolute: a spider may change the working directory.
         path = path.absolute()
         with contextlib.ExitStack() as opened:
             items = opened.enter_context(path.open("a+b", buffering=0))
@@ -174,31 +173,31 @@ class Segment:
             _cut_torn_tail(path, ItemLine, items)
             _cut_torn_tail(partner(path), FetchLine, fetches)
             segment = cls(items, fetches)
-            if partner(path, LOOKS).exists():
-                opened.enter_context(segment._file_of_looks())
+            if partner(path, PAGES).exists():
+                opened.enter_context(segment._pages_file())
             opened.pop_all()
             return segment
 
-    def _file_of_looks(self) -> BinaryIO:
-        if self._looks is None:
-            path = partner(Path(self._items.name), LOOKS)
+    def _pages_file(self) -> BinaryIO:
+        if self._pages is None:
+            path = partner(Path(self._items.name), PAGES)
             is_new = not path.exists()
-            self._looks = path.open("a+b", buffering=0)
-            _cut_torn_tail(path, LookLine, self._looks)
+            self._pages = path.open("a+b", buffering=0)
+            _cut_torn_tail(path, PageLine, self._pages)
             if is_new:
                 _sync_folder(path.parent)
-        return self._looks
+        return self._pages
 
     @property
     def is_full(self) -> bool:
-        files = (self._items, self._fetches, self._looks)
+        files = (self._items, self._fetches, self._pages)
         return max(os.fstat(file.fileno()).st_size for file in files if file is not None) >= SEGMENT_BYTES
 
-    def append(self, items: bytes, fetches: bytes, looks: bytes = b"") -> None:
-        """Append the texts: they are on the disk when this returns, and none is when it raises."""
+    def append(self, items: bytes, fetches: bytes, pages: bytes = b"") -> None:
+        """Append the texts: all are on disk when this returns, none when it raises."""
         parts = [(file, text) for file, text in ((self._items, items), (self._fetches, fetches)) if text]
-        if looks:
-            parts.append((self._file_of_looks(), looks))
+        if pages:
+            parts.append((self._pages_file(), pages))
         for file, _ in parts:
             _check_in_place(file)
         sizes = [(file, os.fstat(file.fileno()).st_size) for file, _ in parts]
@@ -217,19 +216,19 @@ class Segment:
             ) from error
 
     def close(self) -> None:
-        if self._looks is not None:
-            self._looks.close()
+        if self._pages is not None:
+            self._pages.close()
         self._fetches.close()
         self._items.close()
 
 
 def partner(items: Path, kind: str = FETCHES) -> Path:
-    """The file of log lines, or of another kind, that belongs to a file of items."""
+    """The file of log lines, or of another kind, that belongs to this file of items."""
     return items.with_name(kind + items.name.removeprefix(ITEMS))
 
 
 def drop_old_log(folder: Path, *, before: float) -> list[str]:
-    """Remove files of log lines that no process has open and that are unchanged since `before`; gives their names."""
+    """Delete log files that no process has open and that are unchanged since `before`; returns their names."""
     dropped = []
     for path in segments(folder, ITEMS):
         log = partner(path)
@@ -243,14 +242,14 @@ def drop_old_log(folder: Path, *, before: float) -> list[str]:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock on this file, after waiting for other processes."""
+    """Wait for the lock on this file and hold it."""
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _check_in_place(file: BinaryIO) -> None:
-    """A deleted file would take all that is written to it, and keep nothing."""
+    """Refuse to write to a deleted file: its content would be lost."""
     try:
         is_same = os.path.samestat(os.stat(file.name), os.fstat(file.fileno()))
     except (FileNotFoundError, NotADirectoryError):
@@ -268,7 +267,7 @@ def _write_all(file: BinaryIO, text: bytes) -> None:
         left = left[os.write(file.fileno(), left) :]
 
 
-def _cut_torn_tail(path: Path, kind: type[ItemLine | FetchLine | LookLine], file: BinaryIO) -> None:
+def _cut_torn_tail(path: Path, kind: type[ItemLine | FetchLine | PageLine], file: BinaryIO) -> None:
     end = max((end for end, _ in batches(path, kind, start=0)), default=0)
     if end < os.fstat(file.fileno()).st_size:
         os.ftruncate(file.fileno(), end)

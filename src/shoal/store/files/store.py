@@ -1,9 +1,6 @@
-"""Items and the fetch log as JSON Lines in a folder, read through an index that can be rebuilt at any time.
+"""A store of JSON Lines in a folder, read through a SQLite index that can be rebuilt at any time.
 
-Why a `files:` store has no views of its own: its index may be deleted at any time.
-
-Why the log of a `files:` store is not moved into an archive: it lies in files that people can move.
-"""
+It has no item views, because the index may be deleted, and does not move its log, because the log is files already."""
 
 from __future__ import annotations
 
@@ -30,9 +27,9 @@ from shoal.store.base import (
     ItemRow,
     ItemRule,
     MovedPart,
-    PageLook,
     Put,
     QueryAnswer,
+    ScrapedPage,
     Store,
     StoredItem,
 )
@@ -40,11 +37,11 @@ from shoal.store.files.outbox import FilesOutbox, read_sinks
 from shoal.store.files.segments import (
     FETCHES,
     ITEMS,
-    LOOKS,
+    PAGES,
     FetchLine,
     GoneOrder,
     ItemLine,
-    LookLine,
+    PageLine,
     Segment,
     batches,
     drop_old_log,
@@ -52,21 +49,21 @@ from shoal.store.files.segments import (
     fetch_lines,
     item_lines,
     locked,
-    look_lines,
+    page_lines,
     segments,
 )
 from shoal.store.item_views import ItemView, ViewCount
-from shoal.store.rules import mended, storable, storable_looks
+from shoal.store.rules import mended, storable, storable_pages
 
 
 class NoViews:
-    """Keeps `Views` by refusing: there is nothing here that would last."""
+    """Implements `Views` by refusing: no table here would last."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def all(self) -> list[ItemView]:
-        """None."""
+        """Always empty."""
         return []
 
     async def make(self, view: ItemView) -> None:
@@ -83,7 +80,7 @@ class NoViews:
         raise self._refusal(name)
 
     async def drop(self, name: str) -> bool:
-        """There is none."""
+        """Always False."""
         return False
 
     def _refusal(self, spider: str) -> UsageError:
@@ -96,7 +93,7 @@ class NoViews:
 
 
 class NoLogWeeks:
-    """Keeps `LogWeeks` by refusing."""
+    """Implements `LogWeeks` by refusing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -110,7 +107,7 @@ class NoLogWeeks:
         yield 0
 
     async def moved(self) -> list[MovedPart]:
-        """Nothing."""
+        """Always empty."""
         return []
 
 
@@ -124,19 +121,19 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class Chunk(msgspec.Struct, kw_only=True):
-    """Lines that go into the index together, and up to which offset the segments are read with them."""
+    """Lines that are written to the index together, and the offsets that the segments are then read to."""
 
     rule: ItemRule = ItemRule()
     items: list[ItemRow] = msgspec.field(default_factory=list)
     fetches: list[FetchRow] = msgspec.field(default_factory=list)
-    looks: list[PageLook] = msgspec.field(default_factory=list)
+    pages: list[ScrapedPage] = msgspec.field(default_factory=list)
     deleted_crawl: str = ""
-    gone: LookLine | None = None
+    gone: PageLine | None = None
     done: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class FilesStore:
-    """Keeps `Store` in a folder of JSON Lines. Several processes may write at once, each to files of its own."""
+    """Implements `Store` in a folder of JSON Lines. Several processes may write at once, each to its own files."""
 
     wants_hashes = False
 
@@ -158,7 +155,7 @@ class FilesStore:
 
     @classmethod
     async def open(cls, folder: Path, *, open_index: OpenIndex, clock: Callable[[], float] = time.time) -> FilesStore:
-        """Make the folder if need be. The index is opened by the first read."""
+        """Create the folder if needed. The index is opened by the first read."""
         await asyncio.to_thread(_make, folder)
         thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-files")
         return cls(folder, open_index=open_index, thread=thread, clock=clock)
@@ -169,34 +166,34 @@ class FilesStore:
         fetches: Sequence[FetchRow],
         *,
         rule: ItemRule = ItemRule(),
-        looks: Sequence[PageLook] = (),
+        pages: Sequence[ScrapedPage] = (),
     ) -> dict[int, str]:
-        """Append all rows or none, on the disk when this returns."""
-        return await self._run(self._write, items, fetches, rule, looks) if items or fetches or looks else {}
+        """Append all rows or none; they are on disk when this returns."""
+        return await self._run(self._write, items, fetches, rule, pages) if items or fetches or pages else {}
 
     async def mark_gone(
         self, spider: str, *, at: float, missing_before: float | None = None, unseen_since: float | None = None
     ) -> int:
-        """Append the order and carry it out. While nobody else brings the index up to date: so its count is known."""
+        """Append the order and apply it, while no other process updates the index, so that the count is exact."""
         order = GoneOrder(at=at, missing_before=missing_before, unseen_since=unseen_since)
-        return await self._order(PageLook(spider=spider, url="", keys=(), at=at), gone=order)
+        return await self._order(ScrapedPage(spider=spider, url="", keys=(), at=at), gone=order)
 
     async def delete_items(self, spider: str, crawl: str) -> int:
-        """Append the order and carry it out. The lines stay in their files: no reader gives them any more."""
-        return await self._order(PageLook(spider=spider, url="", keys=(), at=self._clock()), deletes=crawl)
+        """Append the order and apply it. The lines stay in their files but are no longer read."""
+        return await self._order(ScrapedPage(spider=spider, url="", keys=(), at=self._clock()), deletes=crawl)
 
-    async def _order(self, look: PageLook, *, gone: GoneOrder | None = None, deletes: str = "") -> int:
-        """Write an order and bring the index up to date with it; gives how many items it was about."""
+    async def _order(self, page: ScrapedPage, *, gone: GoneOrder | None = None, deletes: str = "") -> int:
+        """Append an order and update the index with it; returns how many items it affected."""
         async with self._alone():
             index = await self._index_alone()
-            # Orders of others, which are not ours to count.
+            # Orders of other processes: not part of this count.
             await self._fold(ITEMS, index)
-            lines = look_lines([look], now=self._clock(), gone=gone, deletes=deletes)
+            lines = page_lines([page], now=self._clock(), gone=gone, deletes=deletes)
             await self._run(self._append, b"", b"", lines)
             return await self._fold(ITEMS, index)
 
     async def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
-        """Stream items in the order in which they came into the index."""
+        """Stream items in the order in which they reached the index."""
         async for item in (await self._up_to_date()).items(which):
             yield item
 
@@ -211,7 +208,7 @@ class FilesStore:
             yield one
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
-        """How many items `items` would give."""
+        """Count the items that match."""
         return await (await self._up_to_date()).count_items(which)
 
     async def count_by_crawl(self, spider: str) -> dict[str, int]:
@@ -221,7 +218,7 @@ class FilesStore:
     async def newest(
         self, which: ItemFilter = ItemFilter(), *, limit: int, after: str = "", search: str = ""
     ) -> ItemPage:
-        """Items in the order in which they came into the index, the last first."""
+        """Items in the order in which they reached the index, the last first."""
         return await (await self._up_to_date()).newest(which, limit=limit, after=after, search=search)
 
     async def items_named(self, spider: str, keys: Sequence[str]) -> list[StoredItem]:
@@ -241,18 +238,18 @@ class FilesStore:
         return await (await self._up_to_date()).attempts(crawl, key)
 
     async def tidy(self, *, retention: float) -> int:
-        """Drop old lines from the index, and files of the log that have not grown for `retention` seconds."""
+        """Delete old lines from the index, and log files that were not written to for `retention` seconds."""
         index = await self._up_to_date()
         async with self._alone():
             dropped = await self._run(self._drop_old, self._clock() - retention)
         return dropped + await index.tidy(retention=retention)
 
     async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
-        """Drop contents that were replaced long ago from the index. Their lines stay in their files."""
+        """Delete old contents from the index. Their lines stay in their files."""
         return await (await self._up_to_date()).tidy_versions(spider, retention=retention)
 
     async def query(self, sql: str, *, limit: int) -> QueryAnswer:
-        """Run one statement that only reads, on the index."""
+        """Run one read-only statement on the index."""
         return await (await self._up_to_date()).query(sql, limit=limit)
 
     async def has_log(self, crawl: str) -> bool:
@@ -260,13 +257,13 @@ class FilesStore:
         return await (await self._up_to_date()).has_log(crawl)
 
     async def delete_crawl(self, crawl: str) -> None:
-        """Remove the crawl's fetch log from the index. A line in the log makes that last when the index is rebuilt."""
+        """Delete the crawl's log from the index. A line in the log repeats this when the index is rebuilt."""
         now = self._clock()
         line = FetchRow(crawl=crawl, key=0, url="", outcome="", token=0, attempt=0, at=now)
         await self._run(self._append, b"", fetch_lines([line], now=now, deletes=True))
 
     async def close(self) -> None:
-        """Wait for writes under way and let go. Closing again is harmless."""
+        """Wait for running writes and close the files. Closing again is harmless."""
         if self._is_open:
             self._is_open = False
             await self._run(self._close)
@@ -284,18 +281,18 @@ class FilesStore:
         return await asyncio.get_running_loop().run_in_executor(self._thread, translated)
 
     def _write(
-        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule, looks: Sequence[PageLook]
+        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule, pages: Sequence[ScrapedPage]
     ) -> dict[int, str]:
         good, refused = storable(items)
         now = self._clock()
         self._append(
             item_lines([row for row, _ in good], rule=rule, now=now),
             fetch_lines(list(map(mended, fetches)), now=now),
-            look_lines(storable_looks(looks), now=now),
+            page_lines(storable_pages(pages), now=now),
         )
         return refused
 
-    def _append(self, items: bytes, fetches: bytes, looks: bytes = b"") -> None:
+    def _append(self, items: bytes, fetches: bytes, pages: bytes = b"") -> None:
         if self._segment is not None and self._segment.is_full:
             self._segment.close()
             self._segment = None
@@ -311,9 +308,9 @@ class FilesStore:
                 why = error.strerror or str(error)
                 raise StorageError(f"{self._folder}: {why}; fix that and run again") from error
         try:
-            self._segment.append(items, fetches, looks)
+            self._segment.append(items, fetches, pages)
         except StorageError:
-            # Closed: the next process that takes this segment cuts off a torn tail.
+            # Closed: the next process that takes this segment truncates a torn tail.
             self._segment.close()
             self._segment = None
             raise
@@ -325,11 +322,11 @@ class FilesStore:
             self._offsets.close()
 
     async def _up_to_date(self) -> Store:
-        """The index with all rows that were written before this call."""
+        """The index with all rows written before this call."""
         return await self._folded(ITEMS, FETCHES)
 
     async def _with_items(self) -> Store:
-        """The index with all items that were written before this call."""
+        """The index with all items written before this call."""
         return await self._folded(ITEMS)
 
     async def _opened(self) -> Store:
@@ -344,11 +341,11 @@ class FilesStore:
             return index
 
     async def _index_alone(self) -> Store:
-        """The index as it is, opened if need be; nobody else works on it."""
+        """The index, opened if needed, without new rows; the caller holds the lock."""
         if self._index is None:
             index = await self._open_index(self._folder / INDEX)
             self._offsets = await self._run(connect, self._folder / INDEX, part="segments")
-            # Before any item comes into a new index.
+            # Before the first item is written to a new index.
             for place in await self._run(read_sinks, self._folder):
                 await index.outbox.add(place)
             self._index = index
@@ -356,7 +353,7 @@ class FilesStore:
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """No other task or process brings the index up to date meanwhile."""
+        """Lock the index: no other task or process updates it meanwhile."""
         async with self._reading:
             lock = locked(self._folder / LOCK)
             await asyncio.to_thread(lock.__enter__)
@@ -366,12 +363,12 @@ class FilesStore:
                 lock.__exit__(None, None, None)
 
     async def _fold(self, kind: str, index: Store) -> int:
-        """Bring the unread lines of a kind into the index; gives how many items the orders among them were about."""
+        """Write the unread lines of a kind to the index; returns how many items their orders affected."""
         gone = 0
         chunks = await self._run(self._unread, kind)
         while (chunk := await self._run(next, chunks, None)) is not None:
-            if chunk.items or chunk.fetches or chunk.looks:
-                await index.write(chunk.items, chunk.fetches, rule=chunk.rule, looks=chunk.looks)
+            if chunk.items or chunk.fetches or chunk.pages:
+                await index.write(chunk.items, chunk.fetches, rule=chunk.rule, pages=chunk.pages)
             if chunk.deleted_crawl:
                 await index.delete_crawl(chunk.deleted_crawl)
             if chunk.gone is not None and chunk.gone.gone is not None:
@@ -382,11 +379,11 @@ class FilesStore:
         return gone
 
     def _unread(self, kind: str) -> Iterator[Chunk]:
-        """The lines that are not in the index yet, of all processes, in the order in which they were written."""
+        """The lines that are not in the index yet, of all processes, in the order of writing."""
         done = dict(self._connection.execute("SELECT name, done FROM segment"))
         streams = []
-        # Looks come after the items of the same write: of equal times the first stream is the first.
-        for one in (ITEMS, LOOKS) if kind == ITEMS else (kind,):
+        # Pages follow the items of the same write: `merge` keeps the order of streams at equal times.
+        for one in (ITEMS, PAGES) if kind == ITEMS else (kind,):
             for path in segments(self._folder, one):
                 start = done.get(path.name, 0)
                 if path.stat().st_size != start:
@@ -402,7 +399,7 @@ class FilesStore:
     def _drop_old(self, before: float) -> int:
         dropped = drop_old_log(self._folder, before=before)
         with transaction(self._connection):
-            # A new file may get an old name: it must be read from its beginning.
+            # A new file may get an old name: it must be read from the start.
             for name in dropped:
                 self._connection.execute("DELETE FROM segment WHERE name = ?", (name,))
         return len(dropped)
@@ -422,7 +419,7 @@ def _make(folder: Path) -> None:
 
 
 def _written(path: Path, kind: str, *, start: int) -> Iterator[tuple[float, str, int, list[Any]]]:
-    line: type[Any] = {ITEMS: ItemLine, FETCHES: FetchLine, LOOKS: LookLine}[kind]
+    line: type[Any] = {ITEMS: ItemLine, FETCHES: FetchLine, PAGES: PageLine}[kind]
     for end, batch in batches(path, line, start=start):
         yield batch[-1].written, path.name, end, batch
 
@@ -431,10 +428,10 @@ def _chunks(parts: Iterator[tuple[float, str, int, list[Any]]]) -> Iterator[Chun
     chunk = Chunk()
     for _, name, end, batch in parts:
         rule = batch[0].rule if isinstance(batch[0], ItemLine) else chunk.rule
-        size = len(chunk.items) + len(chunk.fetches) + len(chunk.looks)
-        # A store takes looks after items.
-        is_after_looks = chunk.looks and isinstance(batch[0], ItemLine)
-        if chunk.done and (rule != chunk.rule or size >= CHUNK_ROWS or is_after_looks):
+        size = len(chunk.items) + len(chunk.fetches) + len(chunk.pages)
+        # A store applies pages after items.
+        is_after_pages = chunk.pages and isinstance(batch[0], ItemLine)
+        if chunk.done and (rule != chunk.rule or size >= CHUNK_ROWS or is_after_pages):
             yield chunk
             chunk = Chunk()
         chunk.rule = rule
@@ -452,11 +449,11 @@ def _add(batch: list[Any], chunk: Chunk) -> None:
         if isinstance(line, ItemLine):
             fields = {name: getattr(line, name) for name in ("spider", "key", "url", "crawl", "token", "at")}
             chunk.items.append(ItemRow(**fields, data=bytes(line.data)))
-        elif isinstance(line, LookLine):
+        elif isinstance(line, PageLine):
             if line.gone is not None or line.deletes:
                 chunk.gone = line
             else:
-                chunk.looks.append(PageLook(**{name: getattr(line, name) for name in PageLook.__struct_fields__}))
+                chunk.pages.append(ScrapedPage(**{name: getattr(line, name) for name in ScrapedPage.__struct_fields__}))
         elif line.deletes:
             chunk.deleted_crawl = line.crawl
         else:

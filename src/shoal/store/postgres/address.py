@@ -1,4 +1,4 @@
-"""A PostgreSQL URL: its form without secrets, the options that are for shoal, and how to connect."""
+"""A PostgreSQL URL: its form without secrets, the options for shoal, and how to connect."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CONNECT_SECONDS = 10.0
 CACHED_STATEMENTS = 100
 
 _SECRETS = ("password", "sslpassword")
-# Options of libpq that asyncpg would send to the server as settings, which the server does not know.
-_NOT_FOR_US = ("channel_binding", "gssencmode", "keepalives", "keepalives_idle", "keepalives_interval",
+# Options of libpq that asyncpg would pass on as settings, which the server does not know.
+_IGNORED = ("channel_binding", "gssencmode", "keepalives", "keepalives_idle", "keepalives_interval",
                "keepalives_count", "tcp_user_timeout", "fallback_application_name", "client_encoding")  # fmt: skip
 _URL = re.compile(r"(?P<scheme>.*?)://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)\??(?P<query>.*)", re.DOTALL)
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """How to connect. `dsn` holds the password: it is for the driver alone."""
+    """How to connect. `dsn` holds the password: only for the driver."""
 
     shown: str
     dsn: str
@@ -49,7 +49,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_address(url: str) -> Address:
-    """The address in a URL. Nothing is connected yet."""
+    """The address in a URL. Does not connect."""
     where, match = shown(url), _URL.fullmatch(url)
     if match is None or match["scheme"] not in SCHEMES:
         raise UsageError(f"{where} is not a PostgreSQL URL: write {EXAMPLE}")
@@ -61,7 +61,7 @@ def parse_address(url: str) -> Address:
     words = {password, *(options.get(name, "") for name in _SECRETS)} - {""}
     written = {form for word in words for form in (word, quote(word, safe=""), quote(word))}
     ours = {name: options.pop(name, "") for name in ("schema", "connect_timeout", "statement_cache_size")}
-    rest = {name: value for name, value in options.items() if name not in _NOT_FOR_US}
+    rest = {name: value for name, value in options.items() if name not in _IGNORED}
     return Address(
         shown=where,
         dsn=f"{scheme}://{netloc}{path}" + (f"?{urlencode(rest)}" if rest else ""),
@@ -74,7 +74,7 @@ def parse_address(url: str) -> Address:
 
 
 def shown(url: str) -> str:
-    """The URL as people may see it: the password is masked, options are left out."""
+    """The URL for people: the password masked, options left out."""
     return re.split("[?#]", masked(url))[0]
 
 

@@ -1,4 +1,4 @@
-"""Connections to a PostgreSQL server: a bounded number, transactions with a time limit, errors as ShoalError."""
+"""Connections to PostgreSQL: a bounded number, transactions with a time limit, errors as ShoalError."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ SLACK_SECONDS = 15.0
 CLOSE_SECONDS = 5.0
 LONGEST_REASON = 300
 
-# Codes of what passes by itself: connection lost, transaction rolled back, no room, read-only now, shutdown.
+# Temporary errors: connection lost, transaction rolled back, no room, read-only now, shutdown.
 _PASSING = ("08", "40", "53", "57P", "57014", "55P03", "55006", "25006", "25P03", "58030")
-# Codes of what is wrong with one row: its data, a constraint, a limit of the server.
+# Errors of one row: its data, a constraint, a limit of the server.
 _OF_A_ROW = ("22", "23", "54")
 
-# A right that lacks for a table, not for the schema.
+# A missing right on a table, not on the schema.
 _OF_ONE_TABLE = ("permission denied for table", "permission denied for view", "must be owner of")
 
-# All that a line can raise. InternalClientError: its server ended it when the driver did not expect that. UnicodeError:
-# of a host's name that DNS cannot have.
+# Everything that a connection can raise. InternalClientError: the server closed it unexpectedly. UnicodeError: a host
+# name that DNS does not allow.
 _FAULTS = (
     asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError, EOFError,
     UnicodeError,
@@ -52,9 +52,9 @@ class PostgresLink:
     async def transaction(
         self, *, seconds: float = STATEMENT_SECONDS, reads: bool = False, schemas: str = ""
     ) -> AsyncIterator[Connection]:
-        """A transaction that ends with the block. No statement in it takes longer than `seconds`."""
+        """A transaction for the block. No statement in it may take longer than `seconds`."""
         async with self._connection(seconds) as connection:
-            # One round trip. LOCAL, so that a pooler between shoal and the server may be used.
+            # One round trip. LOCAL: works behind a connection pooler.
             await connection.execute(
                 f"BEGIN{' READ ONLY' if reads else ''};"
                 f" SET LOCAL search_path TO {self.address.quoted_schema}{schemas};"
@@ -62,12 +62,12 @@ class PostgresLink:
                 f" SET LOCAL idle_in_transaction_session_timeout TO {int(IDLE_SECONDS * 1000)}"
             )
             yield connection
-            # The server answers COMMIT of an aborted transaction with ROLLBACK, not with an error.
+            # COMMIT of an aborted transaction is answered by ROLLBACK, not by an error.
             if await connection.execute("COMMIT") != "COMMIT":
                 raise StorageError(f"PostgreSQL at {self.address.shown} rolled back what was to be written")
 
     async def close(self) -> None:
-        """Wait for transactions under way, then disconnect. Closing again is harmless."""
+        """Wait for running transactions, then disconnect. Closing again is harmless."""
         self._is_closed = True
         for _ in range(self._connections):
             await self._slots.acquire()
@@ -85,7 +85,7 @@ class PostgresLink:
         connection = None
         async with self._slots:
             try:
-                # The server keeps its own time limit; this one is for a server that does not answer any more.
+                # The server has its own time limit; this one is for a server that no longer answers.
                 async with asyncio.timeout(self.address.connect_seconds + seconds + SLACK_SECONDS):
                     connection = await self._take()
                     try:
@@ -99,13 +99,15 @@ class PostgresLink:
                     self._idle.append(connection)
                     connection = None
             except _FAULTS as error:
-                raise in_our_words(error, self.address) from None
+                raise shoal_error(error, self.address) from None
             except RuntimeError as error:
                 if not is_of_lost_line(error):
                     raise
-                raise ServerUnreachable(f"cannot reach PostgreSQL at {self.address.shown}: the line was lost") from None
+                raise ServerUnreachable(
+                    f"cannot reach PostgreSQL at {self.address.shown}: the connection was lost"
+                ) from None
             finally:
-                # Cancelled or broken in the middle of an answer: it cannot be used again.
+                # Cancelled or broken in the middle of an answer: not usable again.
                 if connection is not None:
                     connection.terminate()
 
@@ -130,7 +132,7 @@ class RowRefused(StorageError):  # noqa: N818 -- reads as what happened
     """The server refuses the content of one row of a batch."""
 
 
-def in_our_words(error: Exception, address: Address) -> ShoalError:
+def shoal_error(error: Exception, address: Address) -> ShoalError:
     """The driver's error as one line without the password; ServerUnreachable if waiting may help."""
     at = address.shown
     text = address.without_secrets(str(error))[:LONGEST_REASON] or "no answer"
@@ -150,7 +152,7 @@ def _of_the_server(code: str, text: str, address: Address) -> ShoalError:
         return RowRefused(f"PostgreSQL at {at} refuses: {text}")
     match code:
         case "28P01" | "28000":
-            return UsageError(f"PostgreSQL at {at} refuses us: {text}; check user and password in the URL")
+            return UsageError(f"PostgreSQL at {at} refuses the login: {text}; check user and password in the URL")
         case "3D000":
             return UsageError(f"no database {name!r} on PostgreSQL at {at}: make it with `createdb {name}`")
         case "42501" if text.startswith(_OF_ONE_TABLE):
@@ -160,7 +162,7 @@ def _of_the_server(code: str, text: str, address: Address) -> ShoalError:
             )
         case "42501":
             return UsageError(
-                f"PostgreSQL at {at} does not let us in: {text}; ask its owner for"
+                f"PostgreSQL at {at} denies access: {text}; ask its owner for"
                 f' GRANT CREATE ON DATABASE "{name}", or for a schema of your own'
             )
         case "26000" | "42P05":

@@ -1,4 +1,4 @@
-"""The outbox in a PostgreSQL database. Rows are deleted one by one as their sink has them: see `schema.sql` for why."""
+"""The outbox in PostgreSQL. Rows are deleted one by one when their sink has them: `schema.sql` says why."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ADD = """
 _HOLD = """
     UPDATE sinks SET holder = $2, held_until = clock_timestamp() + make_interval(secs => $3)
     WHERE id = $1 AND (holder = $2 OR held_until <= clock_timestamp()) RETURNING id"""
-# The length of a text is known before it is read: only rows that fit are.
+# The length of a text is known without reading it: only rows that fit are read.
 _READ = f"""
     SELECT position, key, version, change, extract(epoch FROM at)::float8, url, crawl, data FROM (
         SELECT *, sum(octet_length(data)) OVER (ORDER BY position) - octet_length(data) AS before FROM (
@@ -37,7 +37,7 @@ _PASSED = """
 _FAILED = """
     UPDATE sinks SET trouble = $2, trouble_since = CASE WHEN trouble = '' THEN now() ELSE trouble_since END
     WHERE id = $1"""
-# The rows are locked before positions are drawn: a change that comes meanwhile waits and is queued behind its item.
+# The rows are locked before positions are assigned: a change that comes meanwhile waits and gets a later position.
 _REPLAY = f"""
     WITH chosen AS MATERIALIZED (
         SELECT key, version + moves AS version, changed_at, url, crawl, data FROM items
@@ -53,15 +53,15 @@ _DROP = f"""
 
 
 class PostgresOutbox:
-    """Keeps `Outbox` in the store's schema."""
+    """Implements `Outbox` in the store's schema."""
 
     def __init__(self, link: PostgresLink) -> None:
         self._link = link
 
     async def add(self, place: SinkPlace) -> int:
-        """Keep changes for this sink, from the end of transactions that write now."""
+        """Store changes for this sink, after the transactions that write now."""
         async with self._link.transaction() as connection:
-            # Writers queue behind this: they must not wait for long.
+            # Writers queue behind this statement: they must not wait long.
             await connection.execute(f"SET LOCAL lock_timeout TO '{LOCK_SECONDS}s'")
             await connection.execute("SELECT note_changes()")
             values = (place.spider, place.url, place.host, place.has_secret)
@@ -73,12 +73,12 @@ class PostgresOutbox:
             return [_state(row) for row in await connection.fetch(_SINKS, spider, counted)]
 
     async def hold(self, sink: int, holder: str, *, seconds: float) -> bool:
-        """Hold the duty to send to a sink, by the server's clock."""
+        """Lock the sink, by the server's clock."""
         async with self._link.transaction() as connection:
             return await connection.fetchval(_HOLD, sink, holder, seconds) is not None
 
     async def read(self, sink: int, *, limit: int) -> list[Outgoing]:
-        """The oldest changes that wait."""
+        """The oldest waiting changes."""
         async with self._link.transaction(reads=True) as connection:
             rows = await connection.fetch(_READ, sink, limit)
         return [
@@ -96,7 +96,7 @@ class PostgresOutbox:
         ]
 
     async def passed(self, sink: int, changes: Sequence[Outgoing]) -> None:
-        """Drop what the sink has."""
+        """Delete delivered changes."""
         if changes:
             async with self._link.transaction() as connection:
                 await connection.execute(_PASSED, sink, [change.position for change in changes])
@@ -107,7 +107,7 @@ class PostgresOutbox:
             await connection.execute(_FAILED, sink, why.replace("\0", ""))
 
     async def replay(self, sink: int, *, since: float | None = None) -> int:
-        """Queue the items once more, by their keys, a bounded number per transaction."""
+        """Queue the items again, by key, a batch per transaction."""
         key, queued = "", 0
         while True:
             async with self._link.transaction() as connection:
@@ -118,7 +118,7 @@ class PostgresOutbox:
             key = max(row["key"] for row in rows)
 
     async def remove(self, sink: int) -> None:
-        """Forget a sink, in steps."""
+        """Delete a sink, in steps."""
         async with self._link.transaction() as connection:
             await connection.execute("DELETE FROM sinks WHERE id = $1", sink)
         gone = "DELETE 1"

@@ -1,7 +1,5 @@
-"""Whether items are still there: looks at pages, and what they make missing, present again or gone.
-
-What changed between two moments: items in batches, each with its contents then.
-"""
+"""Items that are missing, gone or back: applying scraped pages, marking items as gone, and differences between two
+moments."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.store.base import Difference, ItemRow, PageLook
+from shoal.store.base import Difference, ItemRow, ScrapedPage
 from shoal.store.postgres.connection import Connection, PostgresLink
 from shoal.store.postgres.read import (
     LARGE_ITEM,
@@ -27,7 +25,8 @@ ROWS_PER_STEP = 200
 
 
 def _kept(name: str, moment: str) -> str:
-    """The latest kept version of a moment. Only if the next one is known: else others may have been in between."""
+    """Joins the latest kept version at a moment, only if the next version is known: else unknown versions may be in
+    between."""
     return f"""
     LEFT JOIN LATERAL (
         SELECT version, changed_at, data FROM item_versions AS kept
@@ -42,7 +41,7 @@ def _content(name: str) -> str:
     return f"{name}.version, {seconds_of(f'{name}.changed_at')}, {small_of(f'{name}.data')}"
 
 
-# Only items with anything after the first moment.
+# Only items that changed after the first moment.
 _ITEMS = f"""
     SELECT item.key, item.url, {seconds_of("item.first_seen")}, {seconds_of("item.gone_at")},
            {seconds_of("item.left_at")}, {seconds_of("item.back_at")}, item.moves,
@@ -54,7 +53,7 @@ _ITEMS = f"""
 
 
 async def differences(link: PostgresLink, spider: str, *, since: float, until: float) -> AsyncIterator[Difference]:
-    """Differences by key, a transaction per batch."""
+    """Differences by key, one transaction per batch."""
     after = ""
     while True:
         async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
@@ -97,43 +96,43 @@ async def _history(link: PostgresLink, spider: str, row: Any, since: float, unti
 
 ITEMS_PER_STEP = 1000
 
-# Before the items are written, in the order in which writers lock rows: two that meet do not deadlock.
+# Runs before the items are written, in the order in which writers lock rows, so that two writers do not deadlock.
 _LOCK = """
     SELECT count(*) FROM (
         SELECT FROM items WHERE (spider, key) IN (
             SELECT * FROM unnest($1::text[], $2::text[])
             UNION SELECT spider, key FROM items WHERE url = ANY($3::text[]))
         ORDER BY spider, key FOR UPDATE) AS locked"""
-# A token of 0 is unknown.
+# Token 0: unknown.
 _SEEN = """
     UPDATE items AS old SET
-        written_at = CASE WHEN look.at > last_seen THEN coalesce(written_at, last_seen) ELSE written_at END,
-        last_seen = greatest(last_seen, look.at),
-        moves = moves + CASE WHEN gone_at IS NOT NULL AND look.at >= missing_since THEN 1 ELSE 0 END,
-        left_at = CASE WHEN gone_at IS NOT NULL AND look.at >= missing_since THEN gone_at ELSE left_at END,
-        back_at = CASE WHEN gone_at IS NOT NULL AND look.at >= missing_since THEN greatest(last_seen, look.at)
+        written_at = CASE WHEN page.at > last_seen THEN coalesce(written_at, last_seen) ELSE written_at END,
+        last_seen = greatest(last_seen, page.at),
+        moves = moves + CASE WHEN gone_at IS NOT NULL AND page.at >= missing_since THEN 1 ELSE 0 END,
+        left_at = CASE WHEN gone_at IS NOT NULL AND page.at >= missing_since THEN gone_at ELSE left_at END,
+        back_at = CASE WHEN gone_at IS NOT NULL AND page.at >= missing_since THEN greatest(last_seen, page.at)
                        ELSE back_at END,
-        gone_at = CASE WHEN look.at >= missing_since THEN NULL ELSE gone_at END,
-        missing_since = CASE WHEN look.at >= missing_since THEN NULL ELSE missing_since END
+        gone_at = CASE WHEN page.at >= missing_since THEN NULL ELSE gone_at END,
+        missing_since = CASE WHEN page.at >= missing_since THEN NULL ELSE missing_since END
     FROM (SELECT spider, key, to_timestamp(seconds) AS at, token
           FROM unnest($1::text[], $2::text[], $3::float8[], $4::bigint[])
-              AS given (spider, key, seconds, token)) AS look
-    WHERE old.spider = look.spider AND old.key = look.key AND (look.token = 0 OR look.token >= fence)
-        AND (last_seen < look.at OR look.at >= missing_since)"""
-# The fence keeps out older scrapes: one that is stored later does not bring the item back.
+              AS given (spider, key, seconds, token)) AS page
+    WHERE old.spider = page.spider AND old.key = page.key AND (page.token = 0 OR page.token >= fence)
+        AND (last_seen < page.at OR page.at >= missing_since)"""
+# The fence keeps out older scrapes: an older scrape that is stored later does not bring the item back.
 _MISSING = """
-    UPDATE items AS old SET missing_since = look.at, fence = greatest(fence, look.token)
+    UPDATE items AS old SET missing_since = page.at, fence = greatest(fence, page.token)
     FROM (SELECT spider, url, keys, to_timestamp(seconds) AS at, token
           FROM unnest($1::text[], $2::text[], $3::jsonb[], $4::float8[], $5::bigint[])
-              AS given (spider, url, keys, seconds, token)) AS look
-    WHERE old.url = look.url AND old.spider = look.spider AND missing_since IS NULL AND last_seen < look.at
-        AND (look.token = 0 OR look.token >= fence) AND NOT look.keys ? old.key"""
+              AS given (spider, url, keys, seconds, token)) AS page
+    WHERE old.url = page.url AND old.spider = page.spider AND missing_since IS NULL AND last_seen < page.at
+        AND (page.token = 0 OR page.token >= fence) AND NOT page.keys ? old.key"""
 
 _MISSING_KEYS = f"""
     SELECT key FROM items WHERE missing_since < to_timestamp($2) AND gone_at IS NULL AND spider = $1
     LIMIT {ITEMS_PER_STEP}"""  # noqa: S608 -- a number of ours
 _NEXT_KEYS = f"SELECT key FROM items WHERE spider = $1 AND key > $2 ORDER BY key LIMIT {ITEMS_PER_STEP}"  # noqa: S608 -- a number of ours
-# The condition stands twice: a row may have changed while its lock was waited for.
+# The condition is checked twice: a row may change while its lock is waited for.
 _GONE = """
     WITH chosen AS MATERIALIZED (
         SELECT spider, key FROM items WHERE spider = $1 AND key = ANY($2::text[]) AND gone_at IS NULL
@@ -145,7 +144,7 @@ _GONE = """
 _GONE_MISSING = _GONE.format(condition="missing_since < to_timestamp($4)")
 _GONE_UNSEEN = _GONE.format(condition="last_seen < to_timestamp($4)")
 
-# Locked in the order in which writers lock rows, as above.
+# Locked in the order of writers, as above.
 _DELETE = """
     WITH chosen AS MATERIALIZED (
         SELECT spider, key FROM items WHERE spider = $1 AND key = ANY($2::text[]) AND crawl = $3
@@ -154,52 +153,52 @@ _DELETE = """
     WHERE old.spider = chosen.spider AND old.key = chosen.key AND old.crawl = $3 RETURNING old.key"""
 
 
-async def lock_items(connection: Connection, items: Sequence[ItemRow], looks: Sequence[PageLook]) -> None:
-    """Lock what a write with looks will touch, at the beginning of its transaction."""
-    names = {(row.spider, row.key) for row in items} | {(look.spider, key) for look in looks for key in look.keys}
-    values = [spider for spider, _ in names], [key for _, key in names], [look.url for look in looks]
+async def lock_items(connection: Connection, items: Sequence[ItemRow], pages: Sequence[ScrapedPage]) -> None:
+    """Lock the rows that a write with pages will change, at the beginning of its transaction."""
+    names = {(row.spider, row.key) for row in items} | {(page.spider, key) for page in pages for key in page.keys}
+    values = [spider for spider, _ in names], [key for _, key in names], [page.url for page in pages]
     await connection.execute(_LOCK, *values)
 
 
-async def write_looks(connection: Connection, looks: Sequence[PageLook]) -> None:
-    """Note who was seen and who is missing, inside the caller's transaction."""
-    for some in _rounds(looks):
-        named = [(look, key) for look in some for key in look.keys]
+async def write_pages(connection: Connection, pages: Sequence[ScrapedPage]) -> None:
+    """Apply pages, inside the caller's transaction."""
+    for some in _rounds(pages):
+        named = [(page, key) for page in some for key in page.keys]
         if named:
             await connection.execute(
                 _SEEN,
-                [look.spider for look, _ in named],
+                [page.spider for page, _ in named],
                 [key for _, key in named],
-                [kept_time(look.at) for look, _ in named],
-                [look.token for look, _ in named],
+                [kept_time(page.at) for page, _ in named],
+                [page.token for page, _ in named],
             )
         await connection.execute(
             _MISSING,
-            [look.spider for look in some],
-            [look.url for look in some],
-            [msgspec.json.encode(look.keys).decode() for look in some],
-            [kept_time(look.at) for look in some],
-            [look.token for look in some],
+            [page.spider for page in some],
+            [page.url for page in some],
+            [msgspec.json.encode(page.keys).decode() for page in some],
+            [kept_time(page.at) for page in some],
+            [page.token for page in some],
         )
 
 
-def _rounds(looks: Sequence[PageLook]) -> Iterator[list[PageLook]]:
-    """The looks in their order, cut before a page or an item comes again: a statement cannot touch a row twice."""
-    batch: list[PageLook] = []
+def _rounds(pages: Sequence[ScrapedPage]) -> Iterator[list[ScrapedPage]]:
+    """The pages in order, split before a page or item repeats: a statement cannot change a row twice."""
+    batch: list[ScrapedPage] = []
     met: set[tuple[str, str, bool]] = set()
-    for look in looks:
-        names = {(look.spider, key, False) for key in look.keys} | {(look.spider, look.url, True)}
+    for page in pages:
+        names = {(page.spider, key, False) for key in page.keys} | {(page.spider, page.url, True)}
         if names & met:
             yield batch
             batch, met = [], set()
-        batch.append(look)
+        batch.append(page)
         met |= names
     if batch:
         yield batch
 
 
 async def mark_missing_gone(link: PostgresLink, spider: str, *, at: float, missing_before: float) -> int:
-    """Items that are missing for so long, a bounded number per transaction."""
+    """Mark items that have been missing for long, a batch per transaction."""
     gone = 0
     while True:
         async with link.transaction() as connection:
@@ -210,7 +209,7 @@ async def mark_missing_gone(link: PostgresLink, spider: str, *, at: float, missi
 
 
 async def mark_unseen_gone(link: PostgresLink, spider: str, *, at: float, unseen_since: float) -> int:
-    """Items that were not seen since, by their keys, a bounded number per transaction."""
+    """Mark items not seen since, by key, a batch per transaction."""
     gone, after = 0, ""
     while True:
         async with link.transaction() as connection:
@@ -222,7 +221,7 @@ async def mark_unseen_gone(link: PostgresLink, spider: str, *, at: float, unseen
 
 
 async def delete_items(link: PostgresLink, spider: str, crawl: str) -> int:
-    """Remove the items that a crawl wrote last, with their versions. Walks through the spider's items by their keys."""
+    """Delete the items that a crawl wrote last, with their versions, a batch of keys per transaction."""
     ahead = "SELECT key FROM items WHERE spider = $1 AND ($2::text IS NULL OR key > $2) ORDER BY key LIMIT $3"
     gone, last = 0, None
     while True:

@@ -1,7 +1,4 @@
-"""Reading the tables of `schema.sql`: batches of items and versions, the log, and users' statements.
-
-The newest items, a page at a time.
-"""
+"""Reads the tables of `schema.sql`: items, versions, log lines, the newest items by page, and statements of users."""
 
 from __future__ import annotations
 
@@ -35,8 +32,8 @@ READ_SECONDS = 600.0
 LONGEST_INTEGER = 40
 SIGNIFICANT_DIGITS = 17
 
-# A superuser's statement runs as a role that may only read. These would lead back from there: they change the role, or
-# run a text as a statement once the role is changed. Also names that are spelled by escapes.
+# A superuser's statement runs as a role that may only read. These functions could undo that: they change the role, or
+# run a text as a statement after it has changed. The last alternative: names spelled with escapes.
 READER = "pg_read_all_data"
 _LEADS_BACK = re.compile(
     r"(?<![a-z0-9_$])(set_config|query_to_xml\w*|cursor_to_xml\w*|ts_stat|ts_rewrite|crosstab\w*|connectby|xpath_table|dblink\w*)"
@@ -48,12 +45,12 @@ _LONG_NUMBER = re.compile(rb"\d{%d}" % LONGEST_INTEGER)
 
 
 def seconds_of(column: str) -> str:
-    """A column of times as Unix time."""
+    """A time column as Unix time."""
     return f"extract(epoch FROM {column})::float8"
 
 
 def small_of(column: str) -> str:
-    """A column of data. A large item is not part of its batch: it is read by itself, so that memory stays flat."""
+    """A data column, NULL for a large item, which is read separately so that memory stays flat."""
     return f"CASE WHEN pg_column_size({column}) <= {LARGE_BYTES} THEN {column}::text END"
 
 
@@ -97,19 +94,19 @@ _Position = tuple[str, str, int]
 
 
 def items(link: PostgresLink, which: ItemFilter) -> AsyncIterator[StoredItem]:
-    """Items by spider and key, a transaction per batch."""
+    """Items by spider and key, one transaction per batch."""
     where, arguments = where_of(which)
     return _stream(link, f"{_ITEMS}{where}{_ITEM_ORDER} LIMIT {BATCH_ROWS}", arguments, large=LARGE_ITEM)
 
 
 def versions(link: PostgresLink, which: ItemFilter) -> AsyncIterator[StoredItem]:
-    """The kept versions, by spider, key and number."""
+    """The kept versions by spider, key and number."""
     where, arguments = where_of(which)
     return _stream(link, f"{_VERSIONS}{where}{_VERSION_ORDER} LIMIT {BATCH_ROWS}", arguments, large=LARGE_VERSION)
 
 
 async def count(link: PostgresLink, which: ItemFilter) -> int:
-    """How many items match."""
+    """Count the items that match."""
     where, arguments = where_of(which)
     query = f"SELECT count(*) FROM items AS item WHERE $1::text = $2 AND $3::int >= 0{where}"  # noqa: S608 -- columns of ours
     async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
@@ -145,7 +142,7 @@ async def attempts(link: PostgresLink, crawl: str, key: int) -> list[FetchRow]:
 
 
 async def fetches(link: PostgresLink, crawl: str, keys: list[int]) -> list[FetchRow]:
-    """The latest line of each of these tasks. If its attempt archived nothing, it names the latest archived capture."""
+    """The latest line of each task. If that attempt archived nothing, the line names the latest archived capture."""
     found: list[FetchRow] = []
     for start in range(0, len(keys), KEYS_PER_QUERY):
         some = keys[start : start + KEYS_PER_QUERY]
@@ -181,7 +178,7 @@ async def has_log(link: PostgresLink, crawl: str) -> bool:
 
 
 async def delete_crawl(link: PostgresLink, crawl: str) -> None:
-    """Remove a crawl's lines in the order of their keys, a bounded number per transaction."""
+    """Delete a crawl's lines by key, a batch per transaction."""
     ahead = "SELECT key FROM fetches WHERE crawl = $1 AND key >= $2 ORDER BY key LIMIT $3"
     key = -(2**63)
     while True:
@@ -195,17 +192,17 @@ async def delete_crawl(link: PostgresLink, crawl: str) -> None:
 
 
 async def answer(link: PostgresLink, sql: str, *, limit: int, seconds: float) -> QueryAnswer:
-    """Run one statement that only reads, within `seconds`. A statement that is wrong or writes is a UsageError."""
+    """Run one read-only statement within `seconds`. A wrong statement, or one that writes, is a UsageError."""
     if "\0" in sql or not is_text(sql):
         raise UsageError("the statement is not usable: it holds characters that are no text")
     async with link.transaction(seconds=seconds, reads=True, schemas=", public") as connection:
         try:
-            await _give_up_power(connection, sql, link)
-            # Prepared: that takes only one statement. By a cursor: that fetches no more rows than asked for.
+            await _drop_superuser(connection, sql, link)
+            # Prepared: accepts only one statement. With a cursor: fetches no more rows than needed.
             statement = await connection.prepare(sql)
             columns = tuple(column.name for column in statement.get_attributes())
             if not columns:
-                raise UsageError("the statement gives no rows: write a SELECT")
+                raise UsageError("the statement returns no rows: write a SELECT")
             rows = await (await statement.cursor()).fetch(limit + 1)
         except asyncpg.PostgresError as error:
             raise _refusal(error, link, seconds) from None
@@ -214,15 +211,15 @@ async def answer(link: PostgresLink, sql: str, *, limit: int, seconds: float) ->
                 raise
             raise UsageError(f"the statement is not usable: {link.address.without_secrets(str(error))}") from None
         except (ValueError, OverflowError) as error:
-            # Of the driver: the server knows times before the year 1 and after 9999.
+            # From the driver: the server has times before the year 1 and after 9999.
             raise UsageError(
                 f"the answer has a time that Python does not know ({error}): take it as text, such as changed_at::text"
             ) from None
     return QueryAnswer(columns=columns, rows=[tuple(row) for row in rows[:limit]], has_more=len(rows) > limit)
 
 
-async def _give_up_power(connection: Connection, sql: str, link: PostgresLink) -> None:
-    """Let a superuser only read, until the transaction ends: READ ONLY does not keep one from writing files."""
+async def _drop_superuser(connection: Connection, sql: str, link: PostgresLink) -> None:
+    """Let a superuser only read until the transaction ends: READ ONLY does not prevent writing files."""
     if await connection.fetchval("SELECT current_setting('is_superuser')") != "on":
         return
     if found := _LEADS_BACK.search(sql):
@@ -231,7 +228,7 @@ async def _give_up_power(connection: Connection, sql: str, link: PostgresLink) -
         await connection.execute(f"SET LOCAL ROLE {READER}")
     except (asyncpg.UndefinedObjectError, asyncpg.InvalidParameterValueError, asyncpg.InsufficientPrivilegeError):
         raise UsageError(
-            f"PostgreSQL at {link.address.shown} takes us for a superuser and has no role {READER}: give the URL of an"
+            f"PostgreSQL at {link.address.shown} gives us superuser rights and has no role {READER}: give the URL of an"
             " ordinary user"
         ) from None
 
@@ -289,7 +286,7 @@ def stored(row: Any, text: str) -> StoredItem:
 
 
 def as_written(data: bytes) -> bytes:
-    """The server spells 1e300 with all its digits. A number with that many digits, nearly all zeros, was a float."""
+    """The server writes 1e300 with all its digits: a number with so many digits, nearly all zeros, was a float."""
     if _LONG_NUMBER.search(data) is None:
         return data
     return msgspec.json.encode(_with_floats(msgspec.json.decode(data)))
@@ -310,7 +307,7 @@ def _with_floats(value: Any) -> Any:
 
 
 def where_of(which: ItemFilter, *, start: int = 4) -> tuple[str, list[Any]]:
-    """The conditions of a filter, and its arguments from number `start` on."""
+    """The conditions of a filter, and its arguments, numbered from `start`."""
     conditions: list[tuple[str, Any]] = [
         ("item.spider = ${}", which.spider),
         ("item.crawl = ${}", which.crawl),
@@ -331,7 +328,7 @@ _NewestPosition = tuple[datetime, str, str]
 
 
 async def newest(link: PostgresLink, which: ItemFilter, *, limit: int, after: str, search: str) -> ItemPage:
-    """Items by the time of their last change, the latest first."""
+    """Items by their last change, latest first."""
     if not is_text(search) or "\0" in search:
         return ItemPage(items=[])
     first = _position(after) if after else None
@@ -357,7 +354,7 @@ async def newest(link: PostgresLink, which: ItemFilter, *, limit: int, after: st
 async def _end_of_window(
     link: PostgresLink, which: ItemFilter, first: _NewestPosition | None
 ) -> _NewestPosition | None:
-    """The last of the items that one search looks through; None if these are all that there are."""
+    """The last of the items that one search reads; None if it reads all of them."""
     where, arguments = _where(which, first, None)
     query = (
         f"SELECT item.changed_at, item.spider, item.key FROM items AS item WHERE TRUE{where} {_ORDER}"  # noqa: S608 -- columns of ours

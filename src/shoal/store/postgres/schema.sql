@@ -1,6 +1,6 @@
--- The tables of PostgresStore. Run once, inside the schema of the store, under its advisory lock.
--- Guarantee: one row per item however often it is written, newer fences win; one line per attempt in the fetch log.
--- Text is compared byte by byte (COLLATE "C"): the order of a stream does not change with the server's locale.
+-- The tables of PostgresStore. Runs once, in the schema of the store, under its advisory lock. Guarantee: one row per
+-- item however often it is written, newer fences win; one line per attempt in the fetch log. Text is compared byte by
+-- byte (COLLATE "C"): the order of a stream does not depend on the locale of the server.
 
 CREATE TABLE schema_version (version integer NOT NULL);
 
@@ -12,32 +12,32 @@ CREATE TABLE items (
     url        text        COLLATE "C" NOT NULL,
     host       text        COLLATE "C" NOT NULL,
     data       jsonb       NOT NULL,
-    fence      bigint      NOT NULL,             -- the token of the newest scrape: an older one changes nothing
-    version    integer     NOT NULL DEFAULT 1,   -- counts the contents the item has had
+    fence      bigint      NOT NULL,             -- token of the newest scrape: an older scrape changes nothing
+    version    integer     NOT NULL DEFAULT 1,   -- counts the contents so far
     first_seen timestamptz NOT NULL,
     last_seen  timestamptz NOT NULL,
     changed_at timestamptz NOT NULL,             -- when the present content came
-    gone_at       timestamptz,                   -- since when it counts as gone; then it is missing as well
-    missing_since timestamptz,                   -- since when its page is known not to have it
-    written_at    timestamptz,                   -- when it was written last, if it was only seen since
-    moves      integer     NOT NULL DEFAULT 0,   -- how often it went or came back: with `version`, the number of a
-                                                 -- change for the outbox
-    left_at    timestamptz,                      -- when it went, and came back, the last time that it did both
+    gone_at       timestamptz,                   -- since when it is gone; a gone item is also missing
+    missing_since timestamptz,                   -- since when its page lacks it
+    written_at    timestamptz,                   -- time of the last write, if only seen since
+    moves      integer     NOT NULL DEFAULT 0,   -- how often it left or came back: `version` + `moves`
+                                                 -- numbers the changes in the outbox
+    left_at    timestamptz,                      -- the last time that it was gone and came back
     back_at    timestamptz,
-    PRIMARY KEY (spider, key)                    -- makes writing again harmless; streams go by it
+    PRIMARY KEY (spider, key)                    -- makes writing again harmless; streams page by it
 ) PARTITION BY HASH (key);
 
--- People ask for an item by the URL of its page. Hash: URLs may be longer than a btree takes.
+-- For finding items by the URL of their page. Hash: URLs may be longer than a btree accepts.
 CREATE INDEX items_by_url ON items USING hash (url);
 -- All items of a site.
 CREATE INDEX items_by_host ON items (host);
--- "What is new since yesterday". Not on last_seen: that moves with every visit, and without an index on it an unchanged
--- item is rewritten inside its disk page, touching no index.
+-- "What is new since yesterday". Not on last_seen, which changes with every visit: without an index on it, an unchanged
+-- item is rewritten within its disk page and touches no index.
 CREATE INDEX items_by_change ON items (changed_at);
--- Only items that may become gone next: nearly all rows are not in it.
+-- Only items that may be marked gone next: nearly all rows are not in this index.
 CREATE INDEX items_missing ON items (missing_since) WHERE missing_since IS NOT NULL AND gone_at IS NULL;
 
--- The former contents of items: written only where versions are kept.
+-- The former contents of items, only where versions are kept.
 CREATE TABLE item_versions (
     spider     text        COLLATE "C" NOT NULL,
     key        text        COLLATE "C" NOT NULL,
@@ -52,7 +52,7 @@ CREATE TABLE item_versions (
 DO $$
 BEGIN
     FOR part IN 0..7 LOOP
-        -- Room in each disk page for the next content of its rows, beside the one that readers may still see.
+        -- Room in each disk page for the next version of its rows, beside the version that readers may still see.
         EXECUTE format(
             'CREATE TABLE items_%s PARTITION OF items FOR VALUES WITH (MODULUS 8, REMAINDER %s) WITH (fillfactor = 85)',
             part, part);
@@ -83,23 +83,23 @@ CREATE TABLE fetches (
     error        text             COLLATE "C" NOT NULL,
     parent       bigint,
     at           timestamptz      NOT NULL,
-    request      text             COLLATE "C" NOT NULL DEFAULT '', -- what it was, beside its URL
+    request      text             COLLATE "C" NOT NULL DEFAULT '', -- method, size and hash of the body; empty: a plain GET
     item_keys    text             COLLATE "C" NOT NULL DEFAULT '',
     etag         text             COLLATE "C" NOT NULL DEFAULT '',
     last_modified text            COLLATE "C" NOT NULL DEFAULT '',
-    -- A line that is written again, because the answer was lost, stays one line. Also finds the lines of a task.
+    -- A line that is written again, after a lost reply, stays one line. Also finds the lines of a task.
     UNIQUE (crawl, key, token, at)
 ) PARTITION BY RANGE (at);
 
 -- What a site did, and when.
 CREATE INDEX fetches_by_host ON fetches (host, at);
--- What became of a URL. Hash: URLs may be longer than a btree takes.
+-- The attempts at a URL. Hash: URLs may be longer than a btree accepts.
 CREATE INDEX fetches_by_url ON fetches USING hash (url);
 
--- For times without a week: of a wrong clock, or of a line that comes after its week was dropped.
+-- For times without a partition: of a wrong clock, or of a line that comes after its week was dropped.
 CREATE TABLE fetches_other PARTITION OF fetches DEFAULT;
 
--- Make the week of a time if it is near now; gives whether it is there. Safe for any number of callers at once.
+-- Create the partition for a time if it is near now; returns whether it exists. Safe for concurrent callers.
 CREATE FUNCTION add_week(at timestamptz) RETURNS boolean LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     monday timestamptz := date_trunc('week', add_week.at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC';
@@ -112,13 +112,13 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended('shoal week ' || current_schema(), 0));
-    -- Not to_regclass: it caches that a table did not exist a moment ago.
+    -- Not to_regclass: it caches that a table does not exist.
     IF EXISTS (SELECT FROM pg_tables WHERE schemaname = current_schema() AND tablename = week) THEN
         RETURN true;
     END IF;
-    -- Lines of this week may be in fetches_other, from a clock that was early. None may be added while they move.
+    -- fetches_other may have lines of this week, from a fast clock. None may be added while they move.
     LOCK TABLE fetches_other IN ACCESS EXCLUSIVE MODE;
-    -- Attached, not created as a partition: that would wait for every reader of the log and keep out its writers.
+    -- Attached, not created as a partition: that would wait for every reader of the log and lock out its writers.
     EXECUTE format('CREATE TABLE %I (LIKE fetches INCLUDING ALL)', week);
     EXECUTE format(
         'WITH moved AS (DELETE FROM fetches_other WHERE at >= %L AND at < %L RETURNING *) INSERT INTO %I TABLE moved',
@@ -129,7 +129,7 @@ BEGIN
 END
 $$;
 
--- The weeks that ended before a time.
+-- The partitions of weeks that ended before a time.
 CREATE FUNCTION weeks_before(at timestamptz) RETURNS SETOF text LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
     SELECT relname::text FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
     WHERE inhparent = 'fetches'::regclass AND relname ~ '^fetches_\d{8}$'
@@ -143,7 +143,7 @@ CREATE FUNCTION filled(under jsonb, over jsonb) RETURNS jsonb LANGUAGE sql IMMUT
         (SELECT jsonb_object_agg(field.key, field.value) FROM jsonb_each(over) AS field WHERE field.value <> 'null'), '{}')
 $$;
 
--- Items that have had more than one content, the present one.
+-- Items with more than one content so far: the present content.
 CREATE VIEW items_changed AS SELECT * FROM items WHERE version > 1;
 
 -- The latest line of each task.
@@ -173,20 +173,20 @@ CREATE TABLE sinks (
     id            bigint           GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     spider        text             COLLATE "C" NOT NULL,
     url           text             COLLATE "C" NOT NULL, -- without secrets
-    host          text             COLLATE "C" NOT NULL, -- the machine of a file or a loopback address; else empty
+    host          text             COLLATE "C" NOT NULL, -- the machine, for a file or loopback address; else empty
     has_secret    boolean          NOT NULL,
     added         timestamptz      NOT NULL DEFAULT now(),
     sent          bigint           NOT NULL DEFAULT 0,
     sent_at       timestamptz,
     trouble       text             COLLATE "C" NOT NULL DEFAULT '',
     trouble_since timestamptz,
-    holder        text             COLLATE "C" NOT NULL DEFAULT '', -- who has the duty to send
+    holder        text             COLLATE "C" NOT NULL DEFAULT '', -- the last process that locked the sink
     held_until    timestamptz      NOT NULL DEFAULT now(),
     UNIQUE (spider, url, host)
 );
 
--- A row per sink: exactly the rows that it has are deleted. No cursor: positions are not in the order of commits, and one
--- that moved on would skip what a slower transaction commits behind it.
+-- A row per sink; delivered rows are deleted one by one. No cursor: positions are not in the order of commits, so a
+-- cursor would skip the rows of a slower transaction.
 CREATE TABLE outbox (
     sink     bigint      NOT NULL,
     position bigint      GENERATED ALWAYS AS IDENTITY,
@@ -196,15 +196,15 @@ CREATE TABLE outbox (
     at       timestamptz NOT NULL,
     url      text        COLLATE "C" NOT NULL,
     crawl    text        COLLATE "C" NOT NULL,
-    data     text        NOT NULL, -- as the item's JSON reads: its length is known without reading it
+    data     text        NOT NULL, -- JSON as text: its length is known without reading it
     queued   timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (sink, position)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 
--- Runs while the item's row is locked. Whoever changes the item next waits for the commit and draws a later position:
--- so positions of one item are in order, and a reader that sees the later change sees the earlier one.
--- With the rights of its owner: who may write items may not be allowed to write here.
--- A change of an item that stays gone is no news: it is sent whole when it comes back.
+-- Runs while the item's row is locked. The next writer of the item waits for the commit and gets a later position, so
+-- positions of one item are in order, and a reader that sees the later change sees the earlier one. With the rights of
+-- its owner: a role that may write items may lack rights on the outbox. A change of an item that stays gone is not
+-- sent: the item is sent whole when it comes back.
 CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     was_gone boolean := false;
@@ -225,8 +225,8 @@ BEGIN
 END
 $$;
 
--- Called when a sink is added. Until the first one comes, writing items calls no trigger.
--- Waits for transactions that write: what they write came before the sink.
+-- Called when a sink is added: without a sink, writing items calls no trigger. Waits for writing transactions: their
+-- changes came before the sink.
 CREATE FUNCTION note_changes() RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('shoal outbox ' || current_schema(), 0));
@@ -242,18 +242,18 @@ BEGIN
 END
 $$;
 
--- Views and tables of items in columns of their own.
+-- Item views and tables, see store/item_views.py.
 CREATE TABLE item_views (
-    name     text    COLLATE "C" PRIMARY KEY, -- of the view or the table, which lies beside this one
+    name     text    COLLATE "C" PRIMARY KEY, -- of the view or table, in this schema
     spider   text    COLLATE "C" NOT NULL,
     is_table boolean NOT NULL,
-    origin   text    NOT NULL,                -- what its columns were taken from, for people
+    origin   text    NOT NULL,                -- where its columns were taken from, for people
     columns  text    NOT NULL,                -- JSON
-    position text    COLLATE "C"              -- up to which key a table is filled; NULL: it has all items
+    position text    COLLATE "C"              -- the last key that `fill` copied; NULL: filled
 );
 
--- A value of an item as a type of the server; NULL if it does not fit. None of these may raise an error: the values come
--- from pages, and one of them must not make a view unreadable, or an item unwritable.
+-- Convert a value of an item to a SQL type, NULL if it does not fit. These must never raise: values come from pages,
+-- and one bad value must not make a view unreadable or an item unwritable.
 
 CREATE FUNCTION item_text(value jsonb) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE jsonb_typeof(value) WHEN 'string' THEN value #>> '{}' END
@@ -291,8 +291,8 @@ CREATE FUNCTION item_boolean(value jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE
     SELECT CASE WHEN jsonb_typeof(value) = 'boolean' THEN value = 'true' END
 $$;
 
--- These two are no single expression, which a statement on one item would plan anew: the session keeps their plans. They
--- name nothing of our schema: readers of a view have another path.
+-- These two are plpgsql, not one SQL expression: the session keeps their plans, while an expression is planned for each
+-- item. They name nothing of this schema: readers of a view may have another search path.
 
 CREATE FUNCTION item_date(value jsonb) RETURNS date LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
@@ -307,7 +307,7 @@ BEGIN
 END
 $$;
 
--- A time without a zone is UTC. What comes to the cast, cannot fail there.
+-- A time without a zone is UTC. The pattern admits only texts that the cast accepts.
 CREATE FUNCTION item_time(value jsonb) RETURNS timestamptz LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
     given text := value #>> '{}';
@@ -323,11 +323,11 @@ BEGIN
     IF substr(given, 9, 2)::int NOT BETWEEN 1 AND days THEN
         RETURN NULL;
     END IF;
-    -- Beyond microseconds the server would round up.
+    -- The server would round up digits beyond microseconds.
     given := replace(regexp_replace(given, '([.,][0-9]{6})[0-9]+', '\1'), ',', '.');
     at := CASE WHEN length(given) = 10 THEN given || 'T00:00Z' WHEN given ~ '(Z|[+-][0-9]{2}:?[0-9]{2})$' THEN given
                ELSE given || 'Z' END;
-    -- An offset may lead beyond the years that readers of any language know.
+    -- An offset may lead outside of the years 1 to 9999, which not all languages can read.
     RETURN CASE WHEN at >= timestamptz '0001-01-01 00:00Z' AND at < timestamptz '10000-01-01 00:00Z' THEN at END;
 END
 $$;
@@ -338,7 +338,7 @@ CREATE TABLE log_parts (
     week     date        NOT NULL,                -- its Monday
     archive  text        NOT NULL,
     lines    bigint      NOT NULL DEFAULT 0,
-    moved_at timestamptz                          -- NULL: it was begun; the file may be there, and its lines are still in the log
+    moved_at timestamptz                          -- NULL: begun; the file may exist, its lines are still in the log
 );
 
 CREATE VIEW log_weeks AS

@@ -13,30 +13,25 @@ from shoal.store.base import (
     ItemPage,
     ItemRow,
     ItemRule,
-    PageLook,
     QueryAnswer,
+    ScrapedPage,
     StoredItem,
 )
-from shoal.store.postgres import presence
-from shoal.store.postgres import presence as postgres_differences
-from shoal.store.postgres import read as postgres_newest
-from shoal.store.postgres import read as postgres_read
-from shoal.store.postgres import schema as postgres_schema
+from shoal.store.postgres import presence, read
 from shoal.store.postgres.address import parse_address
-from shoal.store.postgres.connection import Connection, PostgresLink, RowRefused, in_our_words
-from shoal.store.postgres.log_weeks import PostgresLogWeeks
+from shoal.store.postgres.connection import Connection, PostgresLink, RowRefused, shoal_error
+from shoal.store.postgres.log_weeks import PostgresLogWeeks, Weeks, drop_lines, drop_weeks
 from shoal.store.postgres.outbox import PostgresOutbox
-from shoal.store.postgres.schema import Weeks
+from shoal.store.postgres.schema import prepare
 from shoal.store.postgres.views import PostgresViews
-from shoal.store.postgres.write import kept_time, write_fetches, write_items
-from shoal.store.rules import check_moments, mended, storable_keys, storable_looks
-from shoal.store.weeks import week_of
+from shoal.store.postgres.write import drop_versions, kept_time, write_fetches, write_items
+from shoal.store.rules import check_moments, mended, storable_keys, storable_pages, week_of
 
 QUERY_SECONDS = 60.0
 
 
 class PostgresStore:
-    """Keeps `Store` in a schema of a database."""
+    """Implements `Store` in a schema of a database."""
 
     wants_hashes = True
 
@@ -49,10 +44,10 @@ class PostgresStore:
 
     @classmethod
     async def open(cls, url: str, *, connections: int = 2) -> PostgresStore:
-        """Connect, with at most `connections` at once, and make the tables if need be."""
+        """Connect, with at most `connections` at once, and create the tables if needed."""
         link = PostgresLink(parse_address(url), connections=connections)
         try:
-            await postgres_schema.prepare(link)
+            await prepare(link)
         except BaseException:
             await link.close()
             raise
@@ -64,28 +59,28 @@ class PostgresStore:
         fetches: Sequence[FetchRow],
         *,
         rule: ItemRule = ItemRule(),
-        looks: Sequence[PageLook] = (),
+        pages: Sequence[ScrapedPage] = (),
     ) -> dict[int, str]:
-        """Write all rows or none, in one transaction; gives why items can never be stored."""
-        if not items and not fetches and not looks:
+        """Write all rows or none in one transaction; returns why items can never be stored."""
+        if not items and not fetches and not pages:
             return {}
-        lines, looks = [mended(row) for row in fetches], storable_looks(looks)
+        lines, pages = [mended(row) for row in fetches], storable_pages(pages)
         await self._weeks.need({week_of(kept_time(row.at)) for row in lines})
         try:
             async with self._link.transaction() as connection:
-                if looks:
-                    await presence.lock_items(connection, items, looks)
+                if pages:
+                    await presence.lock_items(connection, items, pages)
                 refused = await write_items(connection, items, rule=rule)
-                await presence.write_looks(connection, looks)
+                await presence.write_pages(connection, pages)
                 await write_fetches(connection, lines)
         except RowRefused:
-            refused = await self._write_what_can_be(items, lines, rule=rule, looks=looks)
+            refused = await self._write_what_can_be(items, lines, rule=rule, pages=pages)
         return refused
 
     async def mark_gone(
         self, spider: str, *, at: float, missing_before: float | None = None, unseen_since: float | None = None
     ) -> int:
-        """Say that items are gone, a bounded number per transaction."""
+        """Mark items as gone, a batch per transaction."""
         gone = 0
         if missing_before is not None:
             gone += await presence.mark_missing_gone(self._link, spider, at=at, missing_before=missing_before)
@@ -95,80 +90,80 @@ class PostgresStore:
 
     def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         """Stream items by spider and key."""
-        return postgres_read.items(self._link, which)
+        return read.items(self._link, which)
 
     def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
-        """Stream the kept versions, by spider, key and number."""
-        return postgres_read.versions(self._link, which)
+        """Stream the kept versions by spider, key and number."""
+        return read.versions(self._link, which)
 
     def differences(self, spider: str, *, since: float, until: float) -> AsyncIterator[Difference]:
         """Stream differences by key."""
         check_moments(since, until)
-        return postgres_differences.differences(self._link, spider, since=since, until=until)
+        return presence.differences(self._link, spider, since=since, until=until)
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
-        """How many items `items` would give."""
-        return await postgres_read.count(self._link, which)
+        """Count the items that match."""
+        return await read.count(self._link, which)
 
     async def count_by_crawl(self, spider: str) -> dict[str, int]:
         """How many items of the spider each crawl wrote last."""
-        return await postgres_read.count_by_crawl(self._link, spider)
+        return await read.count_by_crawl(self._link, spider)
 
     async def newest(
         self, which: ItemFilter = ItemFilter(), *, limit: int, after: str = "", search: str = ""
     ) -> ItemPage:
-        """Items by the time of their last change, the latest first."""
-        return await postgres_newest.newest(self._link, which, limit=limit, after=after, search=search)
+        """Items by their last change, latest first."""
+        return await read.newest(self._link, which, limit=limit, after=after, search=search)
 
     async def items_named(self, spider: str, keys: Sequence[str]) -> list[StoredItem]:
         """The items with these keys."""
-        return await postgres_read.items_named(self._link, spider, storable_keys(keys))
+        return await read.items_named(self._link, spider, storable_keys(keys))
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The latest log line of each of these tasks."""
-        return await postgres_read.fetches(self._link, crawl, list(dict.fromkeys(keys)))
+        return await read.fetches(self._link, crawl, list(dict.fromkeys(keys)))
 
     async def fetches_of(self, crawls: Sequence[str], url: str, *, limit: int = 1000) -> list[FetchRow]:
         """The latest log line of each task with this URL, found by the index on URLs."""
-        return await postgres_read.fetches_of(self._link, crawls, url, limit=limit)
+        return await read.fetches_of(self._link, crawls, url, limit=limit)
 
     async def attempts(self, crawl: str, key: int) -> list[FetchRow]:
         """The log lines of one task, newest first."""
-        return await postgres_read.attempts(self._link, crawl, key)
+        return await read.attempts(self._link, crawl, key)
 
     async def tidy(self, *, retention: float) -> int:
-        """Drop whole weeks of the log, and old lines that are in no week."""
-        weeks = await postgres_schema.drop_weeks(self._link, retention=retention)
-        return weeks + await postgres_schema.drop_lines(self._link, retention=retention)
+        """Drop whole weeks of the log, and old lines outside of these weeks."""
+        weeks = await drop_weeks(self._link, retention=retention)
+        return weeks + await drop_lines(self._link, retention=retention)
 
     async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
-        """Drop contents that were replaced long ago, a bounded number per transaction."""
-        return await postgres_schema.drop_versions(self._link, spider, retention=retention)
+        """Delete contents that were replaced long ago, a batch per transaction."""
+        return await drop_versions(self._link, spider, retention=retention)
 
     async def query(self, sql: str, *, limit: int, seconds: float = QUERY_SECONDS) -> QueryAnswer:
-        """Run one statement in a transaction that cannot write."""
-        return await postgres_read.answer(self._link, sql, limit=limit, seconds=seconds)
+        """Run one statement in a read-only transaction."""
+        return await read.answer(self._link, sql, limit=limit, seconds=seconds)
 
     async def has_log(self, crawl: str) -> bool:
         """Whether the fetch log has a line of this crawl."""
-        return await postgres_read.has_log(self._link, crawl)
+        return await read.has_log(self._link, crawl)
 
     async def delete_crawl(self, crawl: str) -> None:
-        """Remove the crawl's fetch log, in steps."""
-        await postgres_read.delete_crawl(self._link, crawl)
+        """Delete the crawl's fetch log, in steps."""
+        await read.delete_crawl(self._link, crawl)
 
     async def delete_items(self, spider: str, crawl: str) -> int:
-        """Remove items with their versions, a bounded number of the spider's items per transaction."""
+        """Delete items with their versions, a batch per transaction."""
         return await presence.delete_items(self._link, spider, crawl)
 
     async def close(self) -> None:
-        """Wait for writes under way and disconnect. Closing again is harmless."""
+        """Wait for running writes and disconnect. Closing again is harmless."""
         await self._link.close()
 
     async def _write_what_can_be(
-        self, items: Sequence[ItemRow], lines: Sequence[FetchRow], *, rule: ItemRule, looks: Sequence[PageLook]
+        self, items: Sequence[ItemRow], lines: Sequence[FetchRow], *, rule: ItemRule, pages: Sequence[ScrapedPage]
     ) -> dict[int, str]:
-        """The server refused a row that passed our checks: find it by halving, store the others."""
+        """The server refused a row that passed our checks: find it by halving and store the others."""
         refused: dict[int, str] = {}
 
         async def write_some(connection: Connection, indexes: range) -> None:
@@ -176,7 +171,7 @@ class PostgresStore:
             try:
                 refused.update(await write_items(connection, items, rule=rule, indexes=indexes))
             except asyncpg.PostgresError as error:
-                why = in_our_words(error, self._link.address)
+                why = shoal_error(error, self._link.address)
                 if not isinstance(why, RowRefused):
                     raise
                 await connection.execute("ROLLBACK TO SAVEPOINT half")
@@ -191,6 +186,6 @@ class PostgresStore:
 
         async with self._link.transaction() as connection:
             await write_some(connection, range(len(items)))
-            await presence.write_looks(connection, looks)
+            await presence.write_pages(connection, pages)
             await write_fetches(connection, lines)
         return refused

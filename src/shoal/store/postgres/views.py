@@ -1,7 +1,5 @@
-"""Views and tables of items in PostgreSQL. A table follows `items` by triggers: in the transaction of each write.
-
-The statements of views and tables of items in PostgreSQL. Pure functions; every name and text is quoted here.
-"""
+"""Item views and tables in PostgreSQL. A table follows `items` by triggers, in the transaction of each write. Every
+name and text is quoted here."""
 
 from __future__ import annotations
 
@@ -52,24 +50,24 @@ _TYPES: Final[dict[Kind, str]] = {
     "date": "date",
     "json": "jsonb",
 }
-# A text may be longer than a btree takes: an item that has one must stay writable.
+# A text may be longer than a btree accepts: its item must stay writable.
 _HASHED: Final = ("text", "mixed", "decimal")
 _GRANTED: Final = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 
 
 def identifier(name: str) -> str:
-    """A name in a statement."""
+    """A quoted name."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A text in a statement, whatever the server takes a backslash for."""
+    """A quoted text, whatever the server does with a backslash."""
     quoted = text.replace("'", "''")
     return "E'" + quoted.replace("\\", "\\\\") + "'" if "\\" in text else f"'{quoted}'"
 
 
 def selected(view: ItemView, *, source: str) -> str:
-    """The query that gives the rows of a view or a table from rows like those of `items`."""
+    """The query for the rows of a view or table, from rows like those of `items`."""
     own = [f"item.{_OWN[name][0]} AS {identifier(name)}" for name in own_columns(is_table=view.is_table)]
     names = [f"typed.{identifier(column.name)}" for column in view.columns]
     fields = [f"item_{column.kind}({_value(column)}) AS {identifier(column.name)}" for column in view.columns]
@@ -78,13 +76,13 @@ def selected(view: ItemView, *, source: str) -> str:
 
 
 def view_statement(view: ItemView) -> str:
-    """The view, made or replaced."""
+    """Creates or replaces the view."""
     rows = selected(view, source="items")
     return f"CREATE OR REPLACE VIEW {identifier(view.name)} AS {rows} WHERE item.spider = {literal(view.spider)}"
 
 
 def table_statement(view: ItemView) -> str:
-    """The table, still empty."""
+    """Creates the empty table."""
     own = [f"{identifier(name)} {_OWN[name][1]}" for name in own_columns(is_table=True)]
     fields = [column_definition(column) for column in view.columns]
     return f"CREATE TABLE {identifier(view.name)} ({', '.join([*own, *fields, f'{identifier(MISFIT)} text'])})"
@@ -107,8 +105,8 @@ def index_statement(view: ItemView, column: ViewColumn) -> str:
 
 
 def fill_statement(view: ItemView) -> str:
-    """Brings the next $2 items after the key $1 into the table; gives how many, and the last key. They are locked, in
-    the order in which writers lock them: no change comes in between."""
+    """Copies the next $2 items after the key $1 to the table; returns how many, and the last key. Items are locked in
+    the order of writers: no change comes in between."""
     return (
         "WITH present AS MATERIALIZED (SELECT key, url, first_seen, changed_at, version, gone_at,"  # noqa: S608 -- quoted
         f" data || '{{}}' AS data FROM items WHERE spider = {literal(view.spider)} AND key > $1"
@@ -118,8 +116,8 @@ def fill_statement(view: ItemView) -> str:
 
 
 def function_statement(view: ItemView) -> str:
-    """The function by which the table follows `items`, in the transaction of each write: made, or replaced."""
-    # The data is read once, however many columns are taken from it.
+    """Creates or replaces the function by which the table follows `items`."""
+    # Reads the data once, however many columns are taken from it.
     row = (
         "(SELECT NEW.key, NEW.url, NEW.first_seen, NEW.changed_at, NEW.version, NEW.gone_at, NEW.data || '{}' AS data)"
     )
@@ -130,7 +128,7 @@ def function_statement(view: ItemView) -> str:
         f" {_upsert(view, source=row)};\n RETURN NULL;\nEND"
     )
     tag = f"$body_{_digest(body)}$"
-    # With the rights of its owner: who may write items may not be allowed to write here.
+    # With the rights of its owner: a role that may write items may lack rights on this table.
     return (
         f"CREATE OR REPLACE FUNCTION {function_name(view)}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
         f" SET search_path FROM CURRENT AS {tag}{body}{tag}"
@@ -138,7 +136,7 @@ def function_statement(view: ItemView) -> str:
 
 
 def trigger_statements(view: ItemView) -> list[str]:
-    """The triggers that call the function."""
+    """Creates the triggers that call the function."""
     spider, run = literal(view.spider), f"EXECUTE FUNCTION {function_name(view)}()"
     new, changed, deleted = trigger_names(view)
     return [
@@ -151,18 +149,18 @@ def trigger_statements(view: ItemView) -> list[str]:
 
 
 def trigger_names(view: ItemView) -> tuple[str, str, str]:
-    """The names of the triggers by which the table follows `items`."""
+    """The triggers by which the table follows `items`."""
     digest = _digest(view.name)
     return f"view_{digest}_new", f"view_{digest}_changed", f"view_{digest}_deleted"
 
 
 def function_name(view: ItemView) -> str:
-    """The name of the function that these triggers call."""
+    """The function that the triggers call."""
     return f"view_{_digest(view.name)}"
 
 
 def grant_statement(view: ItemView, privilege: str, role: str | None) -> str:
-    """Grants what was granted on the former view of this name; no role: to everybody."""
+    """Grants a right that the former view had; no role: to everybody."""
     if privilege not in _GRANTED:
         raise ValueError(privilege)
     return f"GRANT {privilege} ON {identifier(view.name)} TO {'PUBLIC' if role is None else identifier(role)}"
@@ -196,18 +194,18 @@ def _digest(*names: str) -> str:
 
 ITEMS_PER_STEP = 1000
 COMBINATIONS = 10_000
-# Writers of items queue behind these statements: they must not wait as long as a reader that blocks them.
+# Writers of items queue behind these statements: a long read must not block them as well.
 LOCK_SECONDS = 10
 MAKE_SECONDS = 600.0
 
 _ALL = "SELECT name, spider, is_table, origin, columns, position IS NULL FROM item_views"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('shoal views ' || current_schema(), 0))"
-# Before anything else, and of all parts at once: writers and readers of items have locked this table first as well. Who
-# takes the parts one after the other, as a statement on triggers does, meets them half-way, and both wait for ever.
+# Before any other lock, and on all partitions at once: readers and writers lock this table first as well. Locking one
+# partition after the other, as a statement on triggers does, would deadlock with them.
 _WITHOUT_WRITERS = "LOCK TABLE items IN SHARE ROW EXCLUSIVE MODE"
 _ALONE = "LOCK TABLE items IN ACCESS EXCLUSIVE MODE"
-# The function has it, and the rights of its owner: a table of the same name that a writer makes for its session alone
-# must not come first, as it does where a path does not name that schema.
+# The search path of the function, which runs with the rights of its owner: a temporary table of the same name must not
+# come first, as it does in a path without pg_temp at its end.
 _PATH = "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)"
 _IS_TAKEN = """
     WITH here AS (SELECT quote_ident(current_schema())::regnamespace AS schema)
@@ -224,7 +222,7 @@ _GRANTS = """
 
 
 class PostgresViews:
-    """Keeps `Views` in the store's schema."""
+    """Implements `Views` in the store's schema."""
 
     def __init__(self, link: PostgresLink) -> None:
         self._link = link
@@ -235,7 +233,7 @@ class PostgresViews:
             return [_view(row) for row in await connection.fetch(f"{_ALL} ORDER BY name")]
 
     async def make(self, view: ItemView) -> None:
-        """Make or change one. Writers of items wait while its triggers are made."""
+        """Create or change a view. Writers of items wait while its triggers are created."""
         check_view(view)
         async with self._changing() as connection:
             former = await _find(connection, view.name)
@@ -257,7 +255,7 @@ class PostgresViews:
             await connection.execute(_KEEP, view.name, view.spider, view.is_table, view.origin, columns, position)
 
     async def fill(self, name: str) -> AsyncIterator[int]:
-        """Bring the items that are there into a table, a transaction per step."""
+        """Copy the existing items into a table, one transaction per step."""
         while True:
             async with self._changing() as connection:
                 view = await _find(connection, name)
@@ -272,7 +270,7 @@ class PostgresViews:
             yield brought
 
     async def count(self, name: str) -> ViewCount:
-        """The rows, and what does not fit."""
+        """Count rows and misfits."""
         async with self._link.transaction(reads=True, seconds=MAKE_SECONDS) as connection:
             if await _find(connection, name) is None:
                 raise no_such_view(name)
@@ -280,7 +278,7 @@ class PostgresViews:
             return counted([(row[0], row[1]) for row in await connection.fetch(query, COMBINATIONS)])
 
     async def drop(self, name: str) -> bool:
-        """Drop one."""
+        """Drop a view or table."""
         async with self._changing() as connection:
             view = await _find(connection, name)
             if view is None:
@@ -294,7 +292,7 @@ class PostgresViews:
 
     @asynccontextmanager
     async def _changing(self) -> AsyncIterator[Connection]:
-        """A transaction that changes views, one at a time."""
+        """A transaction that changes views; one at a time."""
         async with self._link.transaction(seconds=MAKE_SECONDS) as connection:
             try:
                 await connection.execute(_LOCK)
@@ -302,8 +300,8 @@ class PostgresViews:
                 yield connection
             except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
                 raise StorageError(
-                    "somebody else holds the items or this view for long, as a query or a backup does: run this again"
-                    " when that is over"
+                    "another program locks the items or this view for long, such as a query or a backup: run this again"
+                    " when it has ended"
                 ) from None
             except asyncpg.DependentObjectsStillExistError as error:
                 what = self._link.address.without_secrets(error.detail or str(error))
@@ -342,10 +340,10 @@ async def _create(connection: Connection, view: ItemView) -> None:
 
 
 async def _change(connection: Connection, view: ItemView, former: ItemView) -> None:
-    """A table keeps its rows: new and changed columns are empty until it is filled again."""
+    """Change a view. A table keeps its rows: new and changed columns are empty until it is filled again."""
     name = identifier(view.name)
     if not view.is_table:
-        # Replaced, a view could only get more columns at its end, and ours are there.
+        # Dropped: a replaced view could only get more columns at its end, where our own columns are.
         grants = await connection.fetch(_GRANTS, view.name)
         await connection.execute(f"DROP VIEW {name}")
         await connection.execute(view_statement(view))
@@ -366,7 +364,7 @@ async def _change(connection: Connection, view: ItemView, former: ItemView) -> N
             await connection.execute(f"ALTER TABLE {name} ADD COLUMN {column_definition(column)}")
         if column.indexed and column not in former.columns:
             await connection.execute(index_statement(view, column))
-    # The triggers stay as they are: to drop one would also keep readers of items out.
+    # The triggers stay: dropping one would lock out readers of items.
     await connection.execute(_PATH)
     await connection.execute(function_statement(view))
 

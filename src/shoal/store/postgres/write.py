@@ -1,4 +1,4 @@
-"""Writing to the tables of `schema.sql`: arrays of columns, one statement per batch, the guard inside it."""
+"""Writes items and log lines: one statement per batch, with arrays of columns and the check of tokens inside."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from shoal.store.base import FetchRow, ItemRow, ItemRule
-from shoal.store.postgres.connection import Connection
+from shoal.store.postgres.connection import Connection, PostgresLink
 from shoal.store.rules import why_unstorable
 
 ITEMS_PER_STATEMENT = 128
 LINES_PER_STATEMENT = 2000
+VERSIONS_PER_STEP = 5000
 STATEMENT_BYTES = 32 * 1024 * 1024
 LONGEST_HOST = 255
 LATEST = 253_402_300_799.0  # the end of the year 9999, the latest time of the server
 
-# Arrays of columns in one prepared statement, not COPY into a staging table. Measured on a busy machine, with rows
-# of 1 kB and no index but the key: 16 µs of the server per row, against 20 µs with a temporary table per transaction,
-# 45 µs with a table that stays (it is emptied each time) and 27 µs with a statement per row. And no transaction leaves
-# catalogue rows behind.
+# Arrays of columns in one prepared statement, not COPY to a staging table. Measured on a busy machine, with rows of 1
+# kB and only the primary key: 16 µs of the server per row, against 20 µs with a temporary table per transaction, 45 µs
+# with a permanent table that is emptied each time, and 27 µs with a statement per row. No transaction leaves catalogue
+# rows behind.
 _ROWS = """
     SELECT spider, key, crawl, url, host, data, token, at, at, at
     FROM (SELECT *, to_timestamp(seconds) AS at FROM unnest(
@@ -38,17 +39,34 @@ _PRESENCE = f"""
                            ELSE old.back_at END,
             gone_at = CASE WHEN {_IS_THERE} THEN NULL ELSE old.gone_at END,
             missing_since = CASE WHEN {_IS_THERE} THEN NULL ELSE old.missing_since END"""
-# The former one was seen and not written: see `ItemRule.freshness`.
+# If not due, the item was seen and not written: see `ItemRule.freshness`.
 _IS_DUE = """(excluded.fence = old.fence OR
             excluded.last_seen - coalesce(old.written_at, old.last_seen) >= make_interval(secs => $9))"""
 
-# Run before and after the write: keeps the content that is not kept yet. Locked: no change comes in between.
+# Runs before and after the write: stores the present content as a version. The rows are locked: no change comes in
+# between.
 _KEEP = """
     WITH present AS (
         SELECT items.* FROM unnest($1::text[], $2::text[]) AS wanted (spider, key) JOIN items USING (spider, key)
         ORDER BY spider, key FOR UPDATE OF items)
     INSERT INTO item_versions (spider, key, version, crawl, url, data, changed_at)
     SELECT spider, key, version, crawl, url, data, changed_at FROM present ON CONFLICT DO NOTHING"""
+
+_NEXT_VERSIONS = f"""
+    SELECT spider, key, version FROM item_versions
+    WHERE (spider, key, version) > ($1, $2, $3) AND ($4::text IS NULL OR spider = $4)
+    ORDER BY spider, key, version LIMIT {VERSIONS_PER_STEP}"""  # noqa: S608 -- a number of ours
+# The newer content is a kept version or the present one; contents of times without versions are missing.
+_DROP_VERSIONS = """
+    DELETE FROM item_versions AS old
+    USING unnest($1::text[], $2::text[], $3::integer[]) AS looked (spider, key, version),
+        (SELECT now() - make_interval(secs => $4) AS moment) AS before
+    WHERE old.spider = looked.spider AND old.key = looked.key AND old.version = looked.version
+        AND old.changed_at < before.moment AND (
+            EXISTS (SELECT FROM item_versions AS new WHERE new.spider = old.spider AND new.key = old.key
+                    AND new.version > old.version AND new.changed_at < before.moment)
+            OR EXISTS (SELECT FROM items WHERE items.spider = old.spider AND items.key = old.key
+                       AND items.version > old.version AND items.changed_at < before.moment))"""
 
 _IDENTITY = ("crawl", "key", "token", "at")
 _TYPES = {
@@ -60,7 +78,7 @@ _TYPES = {
 }  # fmt: skip
 _REST = [column for column in _TYPES if column not in _IDENTITY]
 _ARRAYS = ", ".join(f"${index}::{kind}[]" for index, kind in enumerate(_TYPES.values(), start=1))
-# A line that is written again is the same line: then nothing changes.
+# A line that is written again changes nothing.
 _LOG = f"""
     INSERT INTO fetches AS old ({", ".join(_TYPES)})
     SELECT {", ".join("to_timestamp(at)" if column == "at" else column for column in _TYPES)}
@@ -73,13 +91,13 @@ _LOG = f"""
 async def write_items(
     connection: Connection, items: Sequence[ItemRow], *, rule: ItemRule, indexes: Iterable[int] | None = None
 ) -> dict[int, str]:
-    """Upsert rows, or those with these indexes, inside the caller's transaction; rows of one identity one after the
-    other. Gives why rows can never be stored, by index."""
+    """Upsert rows, or the rows with these indexes, inside the caller's transaction; rows of one identity one after the
+    other. Returns why rows can never be stored, by index."""
     refused: dict[int, str] = {}
     running: asyncio.Future[None] | None = None
     try:
         for part in _parts(items, range(len(items)) if indexes is None else indexes):
-            # Checked and packed while the server works on the part before: this takes a third of the time.
+            # Checked and packed while the server works on the previous part: this is a third of the time.
             rows = _checked(items, part, refused)
             columns = _columns(rows)
             if running is not None:
@@ -143,12 +161,12 @@ async def write_fetches(connection: Connection, rows: Sequence[FetchRow]) -> Non
 
 
 def item_statement(rule: ItemRule) -> str:
-    """The upsert with the guard of a rule."""
+    """The upsert that applies a rule."""
     is_fill = rule.merge == "fill"
     after = _FILLED if is_fill else _REPLACED
     where = "" if is_fill else " WHERE excluded.fence >= old.fence"
     newer = _NEWER if is_fill else "excluded.{0}"
-    # What the columns become, and what becomes of them while the item is too fresh to be written.
+    # By column: its new value, and its value while the item is too fresh to be written.
     columns = {
         "crawl": (newer.format("crawl"), "old.crawl"),
         "url": (newer.format("url"), "old.url"),
@@ -164,8 +182,8 @@ def item_statement(rule: ItemRule) -> str:
     }
     is_fresh = rule.freshness > 0
     changes = ",\n            ".join(
-        f"{name} = CASE WHEN {_IS_DUE} THEN {then} ELSE {fresh} END" if is_fresh else f"{name} = {then}"
-        for name, (then, fresh) in columns.items()
+        f"{name} = CASE WHEN {_IS_DUE} THEN {written} ELSE {fresh} END" if is_fresh else f"{name} = {written}"
+        for name, (written, fresh) in columns.items()
     )
     return f"""{_INSERT}{_ROWS}
         ON CONFLICT (spider, key) DO UPDATE SET
@@ -180,12 +198,12 @@ def host_of(url: str) -> str:
 
 
 def kept_time(at: float) -> float:
-    """The time as the server stores it: in microseconds, within its calendar."""
+    """The time as the server stores it: microseconds, within its calendar."""
     return round(min(max(at, 0.0), LATEST), 6)
 
 
 def _parts(items: Sequence[ItemRow], indexes: Iterable[int]) -> Iterator[list[int]]:
-    """The indexes of the rows of each statement, cut where it would get too large."""
+    """The row indexes of each statement, split at the limits of rows and bytes."""
     for batch in _rounds(items, indexes):
         part: list[int] = []
         size = 0
@@ -200,7 +218,8 @@ def _parts(items: Sequence[ItemRow], indexes: Iterable[int]) -> Iterator[list[in
 
 
 def _rounds(items: Sequence[ItemRow], indexes: Iterable[int]) -> Iterator[list[int]]:
-    """Batches with each identity once: a statement cannot touch a row twice. Sorted, so that writers never deadlock."""
+    """Batches with each identity once: a statement cannot change a row twice. Sorted, so that writers never
+    deadlock."""
     batches: list[dict[tuple[str, str], int]] = []
     met: dict[tuple[str, str], int] = {}
     for index in indexes:
@@ -211,3 +230,16 @@ def _rounds(items: Sequence[ItemRow], indexes: Iterable[int]) -> Iterator[list[i
         batches[number][identity] = index
     for batch in batches:
         yield [batch[identity] for identity in sorted(batch)]
+
+
+async def drop_versions(link: PostgresLink, spider: str | None, *, retention: float) -> int:
+    """Delete kept contents for which a newer content from over `retention` seconds ago is known."""
+    gone, last = 0, ("", "", 0)
+    while True:
+        async with link.transaction() as connection:
+            rows = await connection.fetch(_NEXT_VERSIONS, *last, spider)
+            if not rows:
+                return gone
+            columns = [[row[column] for row in rows] for column in range(3)]
+            gone += int((await connection.execute(_DROP_VERSIONS, *columns, retention)).rpartition(" ")[2])
+            last = rows[-1][0], rows[-1][1], rows[-1][2]

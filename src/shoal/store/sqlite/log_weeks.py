@@ -1,4 +1,4 @@
-"""Old weeks of the fetch log leave `shoal.db`. What a file is called is noted before it is written."""
+"""Moves old weeks of the fetch log out of `shoal.db`. The name of a file is noted before the file is written."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import msgspec
 from shoal.errors import StorageError
 from shoal.sqlite_file import FileConnection, transaction
 from shoal.store.base import FetchRow, LogPart, MovedPart, Put
-from shoal.store.weeks import LINES_PER_PART, monday_of, new_name, week_number, week_of, week_text
+from shoal.store.rules import LINES_PER_PART, monday_of, new_name, week_number, week_of, week_text
 
 LOG_TABLES: Final = ("fetch", "earlier_fetch")
-LOOKED_AT_PER_STEP: Final = 20_000
+ROWS_PER_STEP: Final = 20_000
 
 _COLUMNS: Final = FetchRow.__struct_fields__
 _SOME: Final = f"""
@@ -26,7 +26,7 @@ _SOME: Final = f"""
     WHERE rowid > ? AND rowid <= ? AND at >= ? AND at < ? ORDER BY rowid LIMIT ?"""  # noqa: S608 -- columns of ours
 _LOCK_ENDING: Final = ".log-lock"
 
-# Not `executemany`: it releases the interpreter lock at every row, while all writers wait.
+# Not `executemany`: it releases the interpreter lock at every row while all writers wait.
 _DROP: Final = """
     DELETE FROM {table} WHERE rowid IN (
         SELECT line.rowid FROM json_each(?) AS gone CROSS JOIN {table} AS line
@@ -37,7 +37,7 @@ _Identity = tuple[str, int, int]
 
 
 class SqliteLogWeeks:
-    """Keeps `LogWeeks`. `run` does work on the store's thread."""
+    """Implements `LogWeeks`. `run` runs work on the store's thread."""
 
     def __init__(self, connection: FileConnection, *, path: Path, run: Run, clock: Callable[[], float]) -> None:
         self._connection = connection
@@ -46,9 +46,9 @@ class SqliteLogWeeks:
         self._clock = clock
 
     async def move(self, *, retention: float, archive: str, put: Put) -> AsyncIterator[int]:
-        """Move what is due, a part per step. The part that a process died over comes first."""
+        """Move old weeks, one part per step, first a part that a crashed process began."""
         with ExitStack() as stack:
-            # Its holder may stand still for as long as it likes: nobody else writes under the names that it uses.
+            # However long its holder pauses: no other process writes under the same names.
             if not _hold(self._path, stack):
                 return
             cut = monday_of(week_of(self._clock() - retention))
@@ -59,51 +59,51 @@ class SqliteLogWeeks:
                     yield moved
 
     async def moved(self) -> list[MovedPart]:
-        """What was moved so far."""
+        """All moved files."""
         found: list[MovedPart] = await self._run(_moved, self._connection)
         return found
 
     async def _move_week(self, week: int, archive: str, put: Put) -> AsyncIterator[int]:
-        lines = _Lines(self._connection, week)
+        reader = _WeekReader(self._connection, week)
         while True:
-            while not await self._run(lines.read_on):
+            while not await self._run(reader.read_on):
                 pass
-            name, begun_in = await self._run(_begin, self._connection, week, archive, only_begun=not lines.found)
+            name, begun_in = await self._run(_begin, self._connection, week, archive, only_begun=not reader.found)
             if not name:
                 return
-            found = list(lines.found.values())
+            found = list(reader.found.values())
             await put(LogPart(name=name, week=week_text(week), lines=found, begun_in=begun_in))
-            await self._run(_drop, self._connection, name, list(lines.found), now=self._clock())
+            await self._run(_drop, self._connection, name, list(reader.found), now=self._clock())
             yield len(found)
-            lines.found.clear()
+            reader.found.clear()
 
     async def _weeks_before(self, cut: float) -> Counter[int]:
-        """The weeks with lines before a time, looked for in steps."""
+        """The weeks with lines before a time, searched in steps."""
         weeks: Counter[int] = Counter()
         for table in LOG_TABLES:
             last = await self._run(_last_row, self._connection, table)
-            for start in range(0, last, LOOKED_AT_PER_STEP):
+            for start in range(0, last, ROWS_PER_STEP):
                 weeks.update(await self._run(_weeks_in, self._connection, table, start, cut))
         return weeks
 
 
-class _Lines:
-    """The lines of a week, read on from where the last part ended."""
+class _WeekReader:
+    """Reads the lines of a week, from the end of the last part on."""
 
     def __init__(self, connection: FileConnection, week: int) -> None:
         self._connection = connection
         self._span = monday_of(week), monday_of(week + 1)
         self._tables = list(LOG_TABLES)
         self._position = 0
-        # A line that has gone from one table to the other meanwhile is met twice.
+        # By identity: a line that moves to the other table meanwhile is read twice.
         self.found: dict[_Identity, FetchRow] = {}
 
     def read_on(self) -> bool:
-        """Look at some more lines; gives whether a part is full, or all were looked at."""
+        """Read some more rows; returns True when a part is full or all rows are read."""
         missing = LINES_PER_PART - len(self.found)
         if not self._tables or not missing:
             return True
-        table, end = self._tables[0], self._position + LOOKED_AT_PER_STEP
+        table, end = self._tables[0], self._position + ROWS_PER_STEP
         rows = self._connection.execute(
             _SOME.format(table=table), (self._position, end, *self._span, missing)
         ).fetchall()
@@ -136,7 +136,7 @@ def _last_row(connection: sqlite3.Connection, table: str) -> int:
 
 def _weeks_in(connection: sqlite3.Connection, table: str, start: int, cut: float) -> Counter[int]:
     query = f"SELECT at FROM {table} WHERE rowid > ? AND rowid <= ? AND at < ?"  # noqa: S608 -- a table of ours
-    return Counter(week_of(at) for (at,) in connection.execute(query, (start, start + LOOKED_AT_PER_STEP, cut)))
+    return Counter(week_of(at) for (at,) in connection.execute(query, (start, start + ROWS_PER_STEP, cut)))
 
 
 def _begun(connection: sqlite3.Connection) -> tuple[str, str, str] | None:
@@ -146,8 +146,8 @@ def _begun(connection: sqlite3.Connection) -> tuple[str, str, str] | None:
 
 
 def _begin(connection: sqlite3.Connection, week: int, archive: str, *, only_begun: bool) -> tuple[str, str]:
-    """The name of the next part of a week, which is noted from now on, and the archive in which it was begun before if
-    that is another. No name: nothing is to be written."""
+    """The name of the next part of a week, noted from now on, and the archive that it was begun in before, if that is
+    another one. An empty name: nothing to move."""
     with transaction(connection):
         begun = _begun(connection)
         if begun is not None and begun[1] == week_text(week):
@@ -164,8 +164,8 @@ def _begin(connection: sqlite3.Connection, week: int, archive: str, *, only_begu
 
 
 def _drop(connection: sqlite3.Connection, name: str, lines: list[_Identity], *, now: float) -> None:
-    """Drop exactly these lines, and note that they are in their file. From both tables: a line of `fetch` has gone to
-    `earlier_fetch` when its task was tried again meanwhile."""
+    """Delete exactly these lines and note that they are in their file. From both tables: a line of `fetch` moves to
+    `earlier_fetch` when its task is tried again meanwhile."""
     identities = msgspec.json.encode(lines).decode()
     with transaction(connection):
         for table in LOG_TABLES:

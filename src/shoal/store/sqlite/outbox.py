@@ -1,4 +1,4 @@
-"""The outbox in `shoal.db`. One writer at a time: positions rise in the order of commits."""
+"""The outbox in `shoal.db`. One process writes at a time: positions rise in the order of commits."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _ADD = """
     INSERT INTO sink (spider, url, host, has_secret, added) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (spider, url, host) DO UPDATE SET has_secret = excluded.has_secret"""
 # One row of JSON instead of a row per change: fetching a row releases the interpreter lock, and beside a busy event
-# loop it takes a switch interval each time to get it back. JSON cuts off the last digit of a time, so that is a text.
-# How far the bytes reach is reckoned on two numbers per row: rows that are added up as a whole are copied for it.
+# loop it takes a switch interval to get it back. JSON cuts off the last digit of a time, so times are texts. Sizes are
+# summed over two numbers per row: summing whole rows would copy them.
 _READ = f"""
     SELECT json_group_array(json_array(position, key, version, change, printf('%!.17g', at), url, crawl, data))
     FROM outbox WHERE sink = :sink AND position <= (
@@ -31,7 +31,7 @@ _READ = f"""
             SELECT position, sum(size) OVER (ORDER BY position) - size AS before FROM (
                 SELECT position, length(data) AS size FROM outbox WHERE sink = :sink ORDER BY position LIMIT :limit))
         WHERE before <= {READ_BYTES})"""  # noqa: S608 -- a number of ours
-# Held for longer than anybody asks: the clock was set back since.
+# A lock that ends later than any caller asks for: the clock was set back since.
 _HOLD = """
     UPDATE sink SET holder = :holder, held_until = :now + :seconds
     WHERE id = :sink AND (holder = :holder OR held_until <= :now OR held_until > :now + :longest)"""
@@ -45,13 +45,13 @@ _DECODER = msgspec.json.Decoder(list[tuple[int, str, int, Change, str, str, str,
 
 
 class Run(Protocol):
-    """Runs a function in the store's thread."""
+    """Runs a function on the store's thread."""
 
     def __call__(self, work: Callable[..., Any], *args: Any) -> Awaitable[Any]: ...
 
 
 class SqliteOutbox:
-    """Keeps `Outbox` on the store's own connection."""
+    """Implements `Outbox` on the store's connection."""
 
     def __init__(self, connection: sqlite3.Connection, *, run: Run, clock: Callable[[], float]) -> None:
         self._connection = connection
@@ -59,7 +59,7 @@ class SqliteOutbox:
         self._clock = clock
 
     async def add(self, place: SinkPlace) -> int:
-        """Keep changes for this sink."""
+        """Store changes for this sink."""
         return int(await self._run(self._add, place))
 
     async def sinks(self, spider: str | None = None, *, counted: int | None = None) -> list[SinkState]:
@@ -68,16 +68,16 @@ class SqliteOutbox:
         return found
 
     async def hold(self, sink: int, holder: str, *, seconds: float) -> bool:
-        """Hold the duty to send to a sink."""
+        """Lock the sink."""
         return bool(await self._run(self._hold, sink, holder, seconds))
 
     async def read(self, sink: int, *, limit: int) -> list[Outgoing]:
-        """The oldest changes that wait."""
+        """The oldest waiting changes."""
         found: list[Outgoing] = await self._run(self._read, sink, limit)
         return found
 
     async def passed(self, sink: int, changes: Sequence[Outgoing]) -> None:
-        """Drop what the sink has."""
+        """Delete delivered changes."""
         if changes:
             await self._run(self._passed, sink, changes)
 
@@ -86,7 +86,7 @@ class SqliteOutbox:
         await self._run(self._failed, sink, why)
 
     async def replay(self, sink: int, *, since: float | None = None) -> int:
-        """Queue the items once more, in steps that let other writers in between."""
+        """Queue the items again, in steps that let other processes write in between."""
         last: int = await self._run(self._last_item)
         queued = 0
         for start in range(0, last, ROWS_PER_STEP):
@@ -94,7 +94,7 @@ class SqliteOutbox:
         return queued
 
     async def remove(self, sink: int) -> None:
-        """Forget a sink, in steps that let other writers in between."""
+        """Delete a sink, in steps that let other processes write in between."""
         await self._run(self._forget, sink)
         while await self._run(self._drop_some, sink):
             pass
@@ -134,7 +134,7 @@ class SqliteOutbox:
         ]
 
     def _passed(self, sink: int, changes: Sequence[Outgoing]) -> None:
-        # Up to the last one: they were the first of their sink, and none can come in before them.
+        # All up to the last one: `read` returned the first changes of the sink, and none can come before them.
         drop = "DELETE FROM outbox WHERE sink = ? AND position <= ?"
         count = "UPDATE sink SET sent = sent + ?, sent_at = ?, trouble = '', trouble_since = 0 WHERE id = ?"
         with transaction(self._connection):

@@ -1,7 +1,5 @@
-"""Whether items are still there: looks at pages, and what they make missing, present again or gone.
-
-What changed between two moments: items in steps, each with its contents then.
-"""
+"""Items that are missing, gone or back: applying scraped pages, marking items as gone, and differences between two
+moments."""
 
 from __future__ import annotations
 
@@ -11,20 +9,20 @@ from typing import Any
 
 import msgspec
 
-from shoal.store.base import Difference, PageLook
+from shoal.store.base import Difference, ScrapedPage
 from shoal.store.rules import Content, History, content_at, difference
 from shoal.store.sqlite.read import BATCH_BYTES
 
 ROWS_PER_STEP = 200
 
-# Only items with anything after the first moment. By their ids: an item that is written meanwhile keeps its own.
+# Only items that changed after the first moment. Paged by id: an item that is written meanwhile keeps its id.
 _ITEMS = f"""
     SELECT id, key, url, version, changed_at, CAST(data AS BLOB), first_seen, gone_at, left_at,
            back_at, moves
     FROM item WHERE id > ? AND +spider = ?
         AND max(first_seen, changed_at, coalesce(gone_at, 0), coalesce(back_at, 0)) > ?
     ORDER BY id LIMIT {ROWS_PER_STEP}"""  # noqa: S608 -- a number of ours
-# The latest kept version of a moment. Only if the next one is known: else others may have been in between.
+# The latest kept version at a moment, only if the next version is known: else unknown versions may be in between.
 _KEPT = """
     SELECT version, changed_at, CAST(data AS BLOB) FROM (
         SELECT * FROM item_version WHERE spider = :spider AND key = :key AND changed_at <= :moment
@@ -37,7 +35,7 @@ _KEPT = """
 def step(
     connection: sqlite3.Connection, spider: str, *, since: float, until: float, last_id: int
 ) -> tuple[list[Difference], int]:
-    """The differences of the next items, and the id of the last one that was looked at; 0 at the end."""
+    """The differences among the next items, and the id of the last item that was read; 0 at the end."""
     found: list[Difference] = []
     size, reached = 0, 0
     cursor = connection.execute(_ITEMS, (last_id, spider, since))
@@ -78,10 +76,10 @@ def _history(connection: sqlite3.Connection, spider: str, columns: list[Any], si
 
 ITEMS_PER_STEP = 1000
 
-# Made by the first look: a spider that never comes back to a page does not pay for it. Not on (spider, url): pages of
-# two spiders are few.
+# Created with the first scraped page: spiders that never revisit a page do not pay for it. Not on (spider, url): few
+# spiders share a page.
 _BY_URL = "CREATE INDEX IF NOT EXISTS item_by_url ON item (url)"
-# `token` 0 is that of a look which knows none.
+# `token` 0: unknown.
 _SEEN = """
     UPDATE item SET
         written_at = iif(:at > last_seen, coalesce(written_at, last_seen), written_at),
@@ -91,7 +89,7 @@ _SEEN = """
         missing_since = iif(:at >= missing_since, NULL, missing_since)
     WHERE spider = :spider AND key IN (SELECT value FROM json_each(:keys)) AND (:token = 0 OR :token >= token)
         AND (last_seen < :at OR :at >= missing_since)"""
-# The token fences older scrapes: one that is stored later does not bring the item back.
+# The token fences older scrapes: an older scrape that is stored later does not bring the item back.
 _MISSING = """
     UPDATE item SET missing_since = :at, token = max(token, :token)
     WHERE url = :url AND +spider = :spider AND missing_since IS NULL AND last_seen < :at
@@ -104,29 +102,29 @@ _GONE_MISSING = f"""{_GONE} WHERE id IN (
 _GONE_UNSEEN = f"{_GONE} WHERE id > ? AND id <= ? AND +spider = ? AND gone_at IS NULL AND last_seen < ?"
 
 
-def write_looks(connection: sqlite3.Connection, looks: Sequence[PageLook]) -> None:
-    """Note who was seen and who is missing, inside the caller's transaction."""
-    if looks:
+def write_pages(connection: sqlite3.Connection, pages: Sequence[ScrapedPage]) -> None:
+    """Apply pages, inside the caller's transaction."""
+    if pages:
         connection.execute(_BY_URL)
-    for look in looks:
+    for page in pages:
         values = {
-            "spider": look.spider,
-            "url": look.url,
-            "keys": msgspec.json.encode(look.keys).decode(),
-            "at": look.at,
-            "token": look.token,
+            "spider": page.spider,
+            "url": page.url,
+            "keys": msgspec.json.encode(page.keys).decode(),
+            "at": page.at,
+            "token": page.token,
         }
-        if look.keys:
+        if page.keys:
             connection.execute(_SEEN, values)
         connection.execute(_MISSING, values)
 
 
 def mark_missing_gone(connection: sqlite3.Connection, spider: str, *, at: float, missing_before: float) -> int:
-    """Some of the items that are missing for so long; gives how many, 0 at the end."""
+    """Mark some items that have been missing for long; returns how many, 0 at the end."""
     return connection.execute(_GONE_MISSING, (at, None, missing_before, spider)).rowcount
 
 
 def mark_unseen_gone(connection: sqlite3.Connection, spider: str, *, at: float, unseen_since: float, start: int) -> int:
-    """Those of the next ITEMS_PER_STEP items that were not seen since; gives how many."""
+    """Among the next ITEMS_PER_STEP items, mark those not seen since; returns how many."""
     values = (at, unseen_since, start, start + ITEMS_PER_STEP, spider, unseen_since)
     return connection.execute(_GONE_UNSEEN, values).rowcount

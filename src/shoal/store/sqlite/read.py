@@ -1,4 +1,4 @@
-"""Reading the tables of `schema.sql`: batches of items and versions, and users' statements, which may only read."""
+"""Reads the tables of `schema.sql`: items, versions, log lines, and statements of users, which may only read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH_BYTES = 8 * 1024 * 1024
 KEYS_PER_QUERY = 500
 LINES_PER_STEP = 20_000
 VALUE_BYTES = 64 * 1024 * 1024
-STEPS_BETWEEN_LOOKS = 10_000
+INSTRUCTIONS_PER_CHECK = 10_000
 LATEST = 2**63 - 1
 
 _ITEMS = """
@@ -45,13 +45,13 @@ _Row = tuple[Any, ...]
 
 
 def items_query(which: ItemFilter) -> tuple[str, _Row]:
-    """A statement for batches of items in the order of their first arrival; its last argument is the last id so far."""
+    """A statement for batches of items by first arrival; its last argument is the last id so far."""
     clause, arguments = _clause(which)
     return f"{_ITEMS} WHERE {clause}item.id > ? ORDER BY item.id LIMIT {BATCH_ROWS}", arguments
 
 
 def versions_query(which: ItemFilter) -> tuple[str, _Row]:
-    """The same for the kept versions of these items."""
+    """The same for kept versions."""
     clause, arguments = _clause(which)
     return f"{_VERSIONS} WHERE {clause}kept.id > ? ORDER BY kept.id LIMIT {BATCH_ROWS}", arguments
 
@@ -85,14 +85,14 @@ def batch(connection: sqlite3.Connection, query: str, arguments: _Row) -> list[t
 def newest(
     connection: sqlite3.Connection, which: ItemFilter, *, limit: int, after: str, search: str
 ) -> tuple[list[StoredItem], str]:
-    """Items by their ids, the highest first, and where the next page begins."""
+    """Items by falling id, and the position of the next page."""
     clause, arguments = _clause(which)
     first = LATEST if not after else _position(after)
     window = f"SELECT id FROM item WHERE {clause}item.id < ? ORDER BY item.id DESC LIMIT {LOOKED_THROUGH}"  # noqa: S608 -- column names of ours
-    last, looked = 0, 0
+    last, searched = 0, 0
     if search:
-        look = f"SELECT coalesce(min(id), 0), count(*) FROM ({window})"  # noqa: S608 -- column names of ours
-        last, looked = connection.execute(look, (*arguments, first)).fetchone()
+        extent = f"SELECT coalesce(min(id), 0), count(*) FROM ({window})"  # noqa: S608 -- column names of ours
+        last, searched = connection.execute(extent, (*arguments, first)).fetchone()
     finds = (
         r"(item.key LIKE ? ESCAPE '\' OR item.url LIKE ? ESCAPE '\' OR item.data LIKE ? ESCAPE '\') AND "
         if search
@@ -104,7 +104,7 @@ def newest(
     items = [item for _, item in rows[:limit]]
     if len(rows) > limit or sum(len(item.data) for item in items) > BATCH_BYTES:
         return items, str(rows[:limit][-1][0])
-    return items, str(last) if looked == LOOKED_THROUGH else ""
+    return items, str(last) if searched == LOOKED_THROUGH else ""
 
 
 def _position(after: str) -> int:
@@ -114,11 +114,11 @@ def _position(after: str) -> int:
 
 
 def count(connection: sqlite3.Connection, which: ItemFilter) -> int:
-    """How many items match."""
+    """Count the items that match."""
     if which.spider is not None and _is_only_spider(connection, which.spider):
         which = msgspec.structs.replace(which, spider=None)
     clause, arguments = _clause(which)
-    # Without a condition on other columns SQLite counts an index, which is much smaller than the table.
+    # Without conditions SQLite counts an index, which is much smaller than the table.
     where = f" WHERE {clause}TRUE" if clause else ""
     query = f"SELECT count(*) FROM item{where}"  # noqa: S608 -- column names of ours
     (number,) = connection.execute(query, arguments).fetchone()
@@ -131,7 +131,7 @@ def count_by_crawl(connection: sqlite3.Connection, spider: str) -> dict[str, int
 
 
 def items_named(connection: sqlite3.Connection, spider: str, keys: list[str]) -> list[StoredItem]:
-    """The items with these keys, each by the index on (spider, key)."""
+    """The items with these keys."""
     query = f"{_ITEMS} WHERE spider = ? AND key = ?"
     return [item for key in keys for _, item in batch(connection, query, (spider, key))]
 
@@ -154,9 +154,9 @@ def fetches(connection: sqlite3.Connection, crawl: str, keys: list[int]) -> list
 
 
 def fetches_of(connection: sqlite3.Connection, crawls: Sequence[str], url: str, *, limit: int) -> list[FetchRow]:
-    """The log lines with this URL. Reads the whole log, in steps: a sixth of a second for a million lines. An index
-    would cost every page more than that is worth."""
-    # Not by the index on (crawl, key): it would lead to every line by itself.
+    """The log lines with this URL. Reads the whole log, in steps: a sixth of a second per million lines. An index would
+    cost every page more."""
+    # Not by the index on (crawl, key): that would fetch each line separately.
     query = f"SELECT {', '.join(_FETCH_COLUMNS)} FROM fetch NOT INDEXED WHERE rowid > ? AND rowid <= ? AND url = ?"  # noqa: S608 -- columns of ours
     (last,) = connection.execute("SELECT coalesce(max(rowid), 0) FROM fetch").fetchone()
     found: list[FetchRow] = []
@@ -169,8 +169,8 @@ def fetches_of(connection: sqlite3.Connection, crawls: Sequence[str], url: str, 
 
 
 def attempts(connection: sqlite3.Connection, crawl: str, key: int) -> list[FetchRow]:
-    """The log lines of one task, newest first. A line keeps what an attempt before it archived: here only the first
-    of such lines names it."""
+    """The log lines of one task, newest first. A line repeats the capture of an earlier attempt if it archived nothing:
+    only the attempt that archived it keeps it here."""
     columns = ", ".join(_FETCH_COLUMNS)
     query = f"SELECT {columns} FROM {{}} WHERE crawl = ? AND key = ? ORDER BY token"  # noqa: S608 -- columns of ours
     found: list[FetchRow] = []
@@ -186,15 +186,15 @@ def attempts(connection: sqlite3.Connection, crawl: str, key: int) -> list[Fetch
 
 
 def _is_only_spider(connection: sqlite3.Connection, spider: str) -> bool:
-    """Whether all items are this spider's: two looks into the index on (spider, key)."""
+    """Whether all items are of this spider: two searches in the index on (spider, key)."""
     query = "SELECT (SELECT min(spider) FROM item) = ?1 AND (SELECT max(spider) FROM item) = ?1"
     (found,) = connection.execute(query, (spider,)).fetchone()
     return bool(found)
 
 
 def _clause(which: ItemFilter) -> tuple[str, _Row]:
-    """The conditions, each followed by AND."""
-    # The plus keeps SQLite from choosing the index on (spider, key) and sorting everything anew for each batch.
+    """The conditions of a filter, each followed by AND."""
+    # The plus keeps SQLite from the index on (spider, key), which would need a sort for each batch.
     conditions: list[tuple[str, Any]] = [
         ("item.crawl = ?", which.crawl),
         ("+item.spider = ?", which.spider),
@@ -210,7 +210,7 @@ def _clause(which: ItemFilter) -> tuple[str, _Row]:
 
 
 def reading_connection(path: Path) -> sqlite3.Connection:
-    """A connection that can only read, whatever the statement is."""
+    """A connection that can only read, whatever the statement."""
     with storage_errors(path):
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
@@ -222,9 +222,9 @@ def reading_connection(path: Path) -> sqlite3.Connection:
 
 
 def answer(connection: sqlite3.Connection, sql: str, *, limit: int, seconds: float, path: Path) -> QueryAnswer:
-    """Run one statement within `seconds`. A statement that is wrong or writes is a UsageError."""
+    """Run one statement within `seconds`. A wrong statement, or one that writes, is a UsageError."""
     give_up = time.monotonic() + seconds
-    connection.set_progress_handler(lambda: time.monotonic() > give_up, STEPS_BETWEEN_LOOKS)
+    connection.set_progress_handler(lambda: time.monotonic() > give_up, INSTRUCTIONS_PER_CHECK)
     try:
         with storage_errors(path):
             cursor = connection.execute(sql)
@@ -235,18 +235,18 @@ def answer(connection: sqlite3.Connection, sql: str, *, limit: int, seconds: flo
     except StorageError as error:
         raise _refusal(error, seconds) from None
     if columns is None:
-        raise UsageError("the statement gives no rows: write a SELECT")
+        raise UsageError("the statement returns no rows: write a SELECT")
     return QueryAnswer(columns=tuple(name for name, *_ in columns), rows=rows[:limit], has_more=len(rows) > limit)
 
 
 def _refusal(error: StorageError, seconds: float) -> Exception:
     cause = error.__cause__
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
-    # Some denials have another code: those where SQLite first had to read the schema again.
+    # A denial has another code if SQLite first had to read the schema again.
     if code == sqlite3.SQLITE_AUTH or str(cause) == "not authorized":
         return UsageError("only statements that read are allowed: write a SELECT")
     if str(cause).startswith("Could not decode"):
-        return UsageError("the statement gives a text that is none: write CAST(column AS BLOB) for its bytes")
+        return UsageError("the statement returns a text that is not UTF-8: write CAST(column AS BLOB) for its bytes")
     if code == sqlite3.SQLITE_INTERRUPT:
         return StorageError(f"the statement took longer than {seconds:g} s: ask for less, or narrow it down")
     if code == sqlite3.SQLITE_ERROR:

@@ -1,8 +1,8 @@
--- The tables of SqliteStore, one part of shoal.db, and the views that users query.
--- Guarantee: one row per item and per task of the fetch log, however often it is written; newer tokens win.
+-- The tables of SqliteStore, one part of shoal.db, and views for users. Guarantee: one row per item and per task of the
+-- fetch log, however often it is written; newer tokens win.
 
 CREATE TABLE item (
-    id         INTEGER PRIMARY KEY, -- order of first arrival; an upsert keeps it, so readers go by it
+    id         INTEGER PRIMARY KEY, -- order of first arrival; an upsert keeps it, so readers page by it
     spider     TEXT    NOT NULL,
     key        TEXT    NOT NULL,
     crawl      TEXT    NOT NULL,    -- the crawl that wrote the row last
@@ -12,26 +12,26 @@ CREATE TABLE item (
     first_seen REAL    NOT NULL,
     last_seen  REAL    NOT NULL,
     changed_at REAL    NOT NULL,    -- when the present content came
-    version    INTEGER NOT NULL DEFAULT 1,
-    content    INTEGER NOT NULL,    -- fingerprint of the decoded data
-    written_at REAL,                -- when it was written last, if it was only seen since; NULL: last_seen
-    missing_since REAL,             -- since when its page is known not to have it; NULL: it may have it
-    gone_at    REAL,                -- since when it counts as gone; then it is missing as well
-    moves      INTEGER NOT NULL DEFAULT 0, -- how often it went or came back: with `version`, the number of a change
-                                           -- for the outbox
-    left_at    REAL,                -- when it went, and came back, the last time that it did both
+    version    INTEGER NOT NULL DEFAULT 1, -- counts the contents so far
+    content    INTEGER NOT NULL,    -- fingerprint of the data
+    written_at REAL,                -- time of the last write, if the item was only seen since; NULL: last_seen
+    missing_since REAL,             -- since when its page lacks it; NULL: not known to be missing
+    gone_at    REAL,                -- since when it is gone; a gone item is also missing
+    moves      INTEGER NOT NULL DEFAULT 0, -- how often it left or came back: `version` + `moves` numbers the
+                                           -- changes in the outbox
+    left_at    REAL,                -- the last time that it was gone and came back
     back_at    REAL,
     UNIQUE (spider, key)
 );
 
--- Every index ends in the id: the items of a crawl come in order without a sort.
+-- Every index ends in the id: the items of a crawl are in order without a sort.
 CREATE INDEX item_by_crawl ON item (crawl);
 
--- Only items that may become gone next: nearly all rows cost this index nothing.
+-- Only items that may be marked gone next: nearly all rows are not in this index.
 CREATE INDEX item_missing ON item (missing_since) WHERE missing_since IS NOT NULL AND gone_at IS NULL;
 
 CREATE TABLE item_version (
-    id         INTEGER PRIMARY KEY, -- the versions of an item arrive oldest first, so readers go by it
+    id         INTEGER PRIMARY KEY, -- versions arrive oldest first, so readers page by it
     spider     TEXT    NOT NULL,
     key        TEXT    NOT NULL,
     version    INTEGER NOT NULL,
@@ -42,7 +42,7 @@ CREATE TABLE item_version (
     UNIQUE (spider, key, version)
 );
 
--- Not WITHOUT ROWID: keys are hashes, and only the small index should be written at random.
+-- Not WITHOUT ROWID: keys are hashes, so only the small index should be written at random places.
 CREATE TABLE fetch (
     crawl         TEXT    NOT NULL,
     key           INTEGER NOT NULL,
@@ -61,14 +61,14 @@ CREATE TABLE fetch (
     parent        INTEGER,
     content_hash  TEXT    NOT NULL DEFAULT '',
     archived      TEXT    NOT NULL DEFAULT '',
-    request       TEXT    NOT NULL DEFAULT '', -- what it was, beside its URL
+    request       TEXT    NOT NULL DEFAULT '', -- method, and size and hash of the body; empty: a plain GET
     item_keys     TEXT    NOT NULL DEFAULT '',
     etag          TEXT    NOT NULL DEFAULT '',
     last_modified TEXT    NOT NULL DEFAULT '',
     UNIQUE (crawl, key)
 );
 
--- The attempts before the latest one, which is in `fetch`: most tasks have none, and cost nothing here.
+-- The attempts before the latest one, which is in `fetch`. Most tasks have none.
 CREATE TABLE earlier_fetch (
     crawl         TEXT    NOT NULL,
     key           INTEGER NOT NULL,
@@ -86,7 +86,7 @@ CREATE TABLE earlier_fetch (
     error         TEXT    NOT NULL,
     parent        INTEGER,
     content_hash  TEXT    NOT NULL,
-    archived      TEXT    NOT NULL, -- also what an attempt before this one archived, if this one archived nothing
+    archived      TEXT    NOT NULL, -- if this attempt archived nothing, the capture of an earlier one
     request       TEXT    NOT NULL,
     item_keys     TEXT    NOT NULL,
     etag          TEXT    NOT NULL DEFAULT '',
@@ -95,7 +95,7 @@ CREATE TABLE earlier_fetch (
 
 CREATE INDEX earlier_fetch_of_task ON earlier_fetch (crawl, key, token);
 
--- The newest 19 stay (ATTEMPTS_KEPT less the latest): a site that fails for ever does not fill the disk.
+-- The newest 19 stay (ATTEMPTS_KEPT without the latest): a site that fails for ever must not fill the disk.
 CREATE TRIGGER keep_earlier_fetch AFTER UPDATE OF token ON fetch WHEN NEW.token > OLD.token
 BEGIN
     INSERT INTO earlier_fetch (
@@ -115,20 +115,20 @@ CREATE TABLE sink (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
     spider        TEXT    NOT NULL,
     url           TEXT    NOT NULL,           -- without secrets
-    host          TEXT    NOT NULL,           -- the machine of a file or a loopback address; else empty
+    host          TEXT    NOT NULL,           -- the machine, for a file or loopback address; else empty
     has_secret    INTEGER NOT NULL,
     added         REAL    NOT NULL,
     sent          INTEGER NOT NULL DEFAULT 0,
     sent_at       REAL    NOT NULL DEFAULT 0,
     trouble       TEXT    NOT NULL DEFAULT '',
     trouble_since REAL    NOT NULL DEFAULT 0,
-    holder        TEXT    NOT NULL DEFAULT '', -- who has the duty to send
+    holder        TEXT    NOT NULL DEFAULT '', -- the last process that locked the sink
     held_until    REAL    NOT NULL DEFAULT 0,
     UNIQUE (spider, url, host)
 );
 
--- A row per sink: it is deleted when that sink has it. AUTOINCREMENT: a position is never used twice, so that a
--- process that was slow to say what it has sent cannot delete what came since.
+-- A row per sink, deleted when that sink has the change. AUTOINCREMENT: a position is never used twice, so that a slow
+-- process cannot delete newer changes.
 CREATE TABLE outbox (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
     sink     INTEGER NOT NULL,
@@ -144,9 +144,8 @@ CREATE TABLE outbox (
 
 CREATE INDEX outbox_of_sink ON outbox (sink);
 
--- Triggers, so that a change is kept in the same transaction whatever statement makes it. A spider without a sink costs
--- one look into an empty index. The sinks of a spider come in any order: to sort them, a sorter would be set up for
--- every item, also where there is no sink.
+-- Triggers: a change is stored in the transaction that makes it, whatever the statement. A spider without a sink costs
+-- one search in an empty index. Not sorted by sink: SQLite would set up a sorter for every item, even without a sink.
 CREATE TRIGGER item_is_new AFTER INSERT ON item
 BEGIN
     INSERT INTO outbox (sink, key, version, change, at, url, crawl, data, queued)
@@ -155,7 +154,7 @@ BEGIN
     FROM sink WHERE spider = NEW.spider;
 END;
 
--- A change of an item that stays gone is no news: it is sent whole when it comes back.
+-- A change of an item that stays gone is not sent: the item is sent whole when it comes back.
 CREATE TRIGGER item_has_changed AFTER UPDATE OF version ON item
 WHEN NEW.version > OLD.version AND OLD.gone_at IS NULL AND NEW.gone_at IS NULL
 BEGIN
@@ -174,14 +173,14 @@ BEGIN
     UPDATE item SET left_at = OLD.gone_at, back_at = NEW.last_seen WHERE id = NEW.id AND NEW.gone_at IS NULL;
 END;
 
--- Views and tables of items in columns of their own.
+-- Item views and tables, see store/item_views.py.
 CREATE TABLE item_view (
-    name     TEXT PRIMARY KEY COLLATE NOCASE, -- of the view or the table, which lies beside this one
+    name     TEXT PRIMARY KEY COLLATE NOCASE, -- of the view or table, in this database
     spider   TEXT    NOT NULL,
     is_table INTEGER NOT NULL,
-    origin   TEXT    NOT NULL, -- what its columns were taken from, for people
+    origin   TEXT    NOT NULL, -- where its columns were taken from, for people
     columns  TEXT    NOT NULL, -- JSON
-    position INTEGER           -- up to which id of `item` a table is filled; NULL: it has all items
+    position INTEGER           -- the last id of `item` that `fill` copied; NULL: filled
 ) WITHOUT ROWID;
 
 -- The parts of the log that were moved into an archive.
@@ -190,7 +189,7 @@ CREATE TABLE log_part (
     week     TEXT    NOT NULL, -- its Monday
     archive  TEXT    NOT NULL,
     lines    INTEGER NOT NULL DEFAULT 0,
-    moved_at REAL              -- NULL: it was begun; the file may be there, and its lines are still in the log
+    moved_at REAL              -- NULL: begun; the file may exist, its lines are still in the log
 ) WITHOUT ROWID;
 
 CREATE VIEW items AS

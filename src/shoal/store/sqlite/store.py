@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from shoal.sqlite_file import FileConnection, connect, storage_errors, transaction
 from shoal.store.base import (
@@ -18,20 +19,20 @@ from shoal.store.base import (
     ItemPage,
     ItemRow,
     ItemRule,
-    PageLook,
     QueryAnswer,
+    ScrapedPage,
     StoredItem,
 )
-from shoal.store.rules import check_moments, mended, storable, storable_keys, storable_looks
+from shoal.store.rules import check_moments, mended, storable, storable_keys, storable_pages
 from shoal.store.sqlite import presence, read, write
-from shoal.store.sqlite.log_weeks import LOG_TABLES, LOOKED_AT_PER_STEP, SqliteLogWeeks
+from shoal.store.sqlite.log_weeks import LOG_TABLES, ROWS_PER_STEP, SqliteLogWeeks
 from shoal.store.sqlite.outbox import SqliteOutbox
 from shoal.store.sqlite.views import SqliteViews
 
 DELETED_PER_STEP = 2000
-LONGEST_PAUSE = 0.05  # between two steps of long work
+MAX_PAUSE_SECONDS = 0.05  # between two steps of long work
 QUERY_SECONDS = 60.0
-# Less than the frontier's: a batch of rows changes fewer pages, and counting or exporting fills the cache once.
+# Smaller than the frontier's: a write changes fewer pages, and an export reads each page once.
 CACHE_BYTES = 1024 * 1024
 
 _Result = TypeVar("_Result")
@@ -39,7 +40,7 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class SqliteStore:
-    """Keeps `Store` in one SQLite file. One thread does all work on the connection."""
+    """Implements `Store` in one SQLite file. One thread does all work on the connection."""
 
     wants_hashes = False
 
@@ -59,7 +60,7 @@ class SqliteStore:
     async def open(
         cls, path: str | Path, *, clock: Callable[[], float] = time.time, create: bool = True
     ) -> SqliteStore:
-        """Open the file, creating it, if `create` says so, or its tables if need be."""
+        """Open the file and create missing tables; `create` also creates the file."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-store")
         try:
             connection = await asyncio.get_running_loop().run_in_executor(
@@ -76,23 +77,25 @@ class SqliteStore:
         fetches: Sequence[FetchRow],
         *,
         rule: ItemRule = ItemRule(),
-        looks: Sequence[PageLook] = (),
+        pages: Sequence[ScrapedPage] = (),
     ) -> dict[int, str]:
-        """Write all rows or none, in one transaction; gives why items can never be stored."""
-        return await self._run(self._write, items, fetches, rule, looks) if items or fetches or looks else {}
+        """Write all rows or none in one transaction; returns why items can never be stored."""
+        return await self._run(self._write, items, fetches, rule, pages) if items or fetches or pages else {}
 
     async def mark_gone(
         self, spider: str, *, at: float, missing_before: float | None = None, unseen_since: float | None = None
     ) -> int:
-        """Say that items are gone, in steps that let other writers in between."""
+        """Mark items as gone, in steps that let other processes write in between."""
         gone = 0
         if missing_before is not None:
-            while some := await self._step(self._mark_missing_gone, spider, at, missing_before):
+            while some := await self._step(presence.mark_missing_gone, spider, at=at, missing_before=missing_before):
                 gone += some
         if unseen_since is not None:
             last = await self._run(self._last_line, "item")
             for start in range(0, last, presence.ITEMS_PER_STEP):
-                gone += await self._step(self._mark_unseen_gone, spider, at, unseen_since, start)
+                gone += await self._step(
+                    presence.mark_unseen_gone, spider, at=at, unseen_since=unseen_since, start=start
+                )
         return gone
 
     def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
@@ -116,7 +119,7 @@ class SqliteStore:
             is_over = last_id == 0
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
-        """How many items `items` would give."""
+        """Count the items that match."""
         return await self._run(read.count, self._connection, which)
 
     async def count_by_crawl(self, spider: str) -> dict[str, int]:
@@ -126,7 +129,7 @@ class SqliteStore:
     async def newest(
         self, which: ItemFilter = ItemFilter(), *, limit: int, after: str = "", search: str = ""
     ) -> ItemPage:
-        """Items by the order of their first arrival, the last first."""
+        """Items by first arrival, the latest first."""
         items, then = await self._run(read.newest, self._connection, which, limit=limit, after=after, search=search)
         return ItemPage(items=items, after=then)
 
@@ -147,25 +150,25 @@ class SqliteStore:
         return await self._run(read.attempts, self._connection, crawl, key)
 
     async def tidy(self, *, retention: float) -> int:
-        """Drop log lines older than `retention` seconds, in steps that let other writers in between."""
+        """Delete log lines older than `retention` seconds, in steps that let other processes write in between."""
         before = self._clock() - retention
         gone = 0
         for table in LOG_TABLES:
             last = await self._run(self._last_line, table)
-            for start in range(0, last, LOOKED_AT_PER_STEP):
-                gone += await self._step(self._drop_old, table, before, start)
+            for start in range(0, last, ROWS_PER_STEP):
+                gone += await self._step(write.drop_lines, table, before=before, start=start, end=start + ROWS_PER_STEP)
         return gone
 
     async def tidy_versions(self, spider: str | None, *, retention: float) -> int:
-        """Drop contents that were replaced long ago, in steps that let other writers in between."""
+        """Delete contents that were replaced long ago, in steps that let other processes write in between."""
         before, gone = self._clock() - retention, 0
         last = await self._run(self._last_line, "item_version")
-        for start in range(0, last, LOOKED_AT_PER_STEP):
-            gone += await self._step(self._drop_versions, spider, before, start)
+        for start in range(0, last, ROWS_PER_STEP):
+            gone += await self._step(write.drop_versions, spider, before=before, start=start, end=start + ROWS_PER_STEP)
         return gone
 
     async def query(self, sql: str, *, limit: int, seconds: float = QUERY_SECONDS) -> QueryAnswer:
-        """Run one statement that only reads, on a connection of its own: writers do not wait for it."""
+        """Run one read-only statement, on a separate connection: writers do not wait for it."""
         connection = await asyncio.to_thread(read.reading_connection, self._path)
         asking = asyncio.ensure_future(
             asyncio.to_thread(read.answer, connection, sql, limit=limit, seconds=seconds, path=self._path)
@@ -182,20 +185,20 @@ class SqliteStore:
         return await self._run(read.has_log, self._connection, crawl)
 
     async def delete_crawl(self, crawl: str) -> None:
-        """Remove the crawl's fetch log, in steps that let other writers in between."""
+        """Delete the crawl's fetch log, in steps that let other processes write in between."""
         for table in LOG_TABLES:
-            while await self._step(self._delete_some, table, crawl):
+            while await self._step(write.delete_lines, table, crawl, limit=DELETED_PER_STEP):
                 pass
 
     async def delete_items(self, spider: str, crawl: str) -> int:
-        """Remove items with their versions, in steps that let other writers in between."""
+        """Delete items with their versions, in steps that let other processes write in between."""
         gone = 0
-        while deleted := await self._step(self._delete_items, spider, crawl):
+        while deleted := await self._step(write.delete_items, spider, crawl, limit=DELETED_PER_STEP):
             gone += deleted
         return gone
 
     async def close(self) -> None:
-        """Wait for writes under way and close the file. Closing again is harmless."""
+        """Wait for running writes and close the file. Closing again is harmless."""
         if self._is_open:
             self._is_open = False
             await self._run(self._connection.close)
@@ -214,17 +217,24 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(self._thread, translated)
 
     async def _step(
-        self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+        self,
+        work: Callable[Concatenate[sqlite3.Connection, _Arguments], _Result],
+        *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs,
     ) -> _Result:
-        """A step of long work, and a pause: SQLite gives its lock to whoever asks first, and those who wait look again
-        only now and then."""
+        """Run one transaction of long work, then pause: waiting processes try the lock of SQLite only now and then."""
+
+        def step() -> _Result:
+            with transaction(self._connection):
+                return work(self._connection, *args, **kwargs)
+
         began = time.monotonic()
-        result = await self._run(work, *args, **kwargs)
-        await asyncio.sleep(min(LONGEST_PAUSE, time.monotonic() - began))
+        result = await self._run(step)
+        await asyncio.sleep(min(MAX_PAUSE_SECONDS, time.monotonic() - began))
         return result
 
     async def _stream(self, query: str, arguments: tuple[Any, ...]) -> AsyncIterator[StoredItem]:
-        """A transaction per batch."""
+        """Stream the rows, one transaction per batch."""
         last_id = 0
         while batch := await self._run(read.batch, self._connection, query, (*arguments, last_id)):
             for _, item in batch:
@@ -232,47 +242,19 @@ class SqliteStore:
             last_id = batch[-1][0]
 
     def _write(
-        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule, looks: Sequence[PageLook]
+        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule, pages: Sequence[ScrapedPage]
     ) -> dict[int, str]:
         good, refused = storable(items)
         lines = [mended(row) for row in fetches]
         with transaction(self._connection):
             write.write_items(self._connection, good, rule=rule)
-            presence.write_looks(self._connection, storable_looks(looks))
+            presence.write_pages(self._connection, storable_pages(pages))
             write.write_fetches(self._connection, lines)
         return refused
-
-    def _mark_missing_gone(self, spider: str, at: float, missing_before: float) -> int:
-        with transaction(self._connection):
-            return presence.mark_missing_gone(self._connection, spider, at=at, missing_before=missing_before)
-
-    def _mark_unseen_gone(self, spider: str, at: float, unseen_since: float, start: int) -> int:
-        with transaction(self._connection):
-            return presence.mark_unseen_gone(self._connection, spider, at=at, unseen_since=unseen_since, start=start)
 
     def _last_line(self, table: str) -> int:
         (last,) = self._connection.execute(f"SELECT coalesce(max(rowid), 0) FROM {table}").fetchone()  # noqa: S608 -- a table of ours
         return int(last)
-
-    def _drop_old(self, table: str, before: float, start: int) -> int:
-        query = f"DELETE FROM {table} WHERE rowid > ? AND rowid <= ? AND at < ?"  # noqa: S608 -- a table of ours
-        with transaction(self._connection):
-            return self._connection.execute(query, (start, start + LOOKED_AT_PER_STEP, before)).rowcount
-
-    def _drop_versions(self, spider: str | None, before: float, start: int) -> int:
-        with transaction(self._connection):
-            return write.drop_versions(
-                self._connection, spider, before=before, start=start, end=start + LOOKED_AT_PER_STEP
-            )
-
-    def _delete_some(self, table: str, crawl: str) -> int:
-        query = f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE crawl = ? LIMIT ?)"  # noqa: S608 -- a table of ours
-        with transaction(self._connection):
-            return self._connection.execute(query, (crawl, DELETED_PER_STEP)).rowcount
-
-    def _delete_items(self, spider: str, crawl: str) -> int:
-        with transaction(self._connection):
-            return write.delete_items(self._connection, spider, crawl, limit=DELETED_PER_STEP)
 
 
 def _connect(path: str | Path, *, create: bool) -> FileConnection:

@@ -1,7 +1,5 @@
-"""The statements of views and tables of items in SQLite. Pure functions; every name and text is quoted here.
-
-Views and tables of items in SQLite. A table follows `item` by triggers: in the transaction of each write.
-"""
+"""Item views and tables in SQLite. A table follows `item` by triggers, in the transaction of each write. Every name and
+text is quoted here."""
 
 from __future__ import annotations
 
@@ -52,15 +50,15 @@ _TYPES: Final[dict[Kind, str]] = {
     "date": "TEXT",
     "json": "TEXT",
 }
-# Other names may be spelled with escapes, which a path does not match in all versions of SQLite.
+# Other names may need escapes, which a JSON path does not match in all versions of SQLite.
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]+")
-# Without a modifier SQLite takes the 30th of February for a day.
+# Without a modifier SQLite accepts the 30th of February.
 _DAY: Final = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
-# Beyond it a number is infinite, which no column may hold.
+# Larger numbers are infinite, which no column may hold.
 _FINITE: Final = "{} BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
-# The next two read a text in steps. Of its one row each step takes the maximum: a step that is an aggregate SQLite
-# takes once, others it would write out wherever their columns are used, and extract the value a hundred times.
-# A decimal as Python writes it, also as 1E-7.
+# The next two convert a text in nested steps. Each step takes the max() of its one row: SQLite evaluates an aggregate
+# once, but would expand a plain sub-select wherever its columns are used, and extract the value a hundred times. A
+# decimal as Python writes it, also as 1E-7.
 _DECIMAL: Final = f"""(SELECT CAST(text AS NUMERIC) FROM (
         SELECT max(text) AS text, max(iif(e, substr(text, 1, e - 1), text)) AS digits,
             max(iif(e, ltrim(substr(text, e + 1, 1), '+-') || substr(text, e + 2), '0')) AS power
@@ -68,8 +66,8 @@ _DECIMAL: Final = f"""(SELECT CAST(text AS NUMERIC) FROM (
     WHERE length(text) <= 1000 AND ltrim(substr(digits, 1, 1), '+-') || substr(digits, 2) GLOB '[0-9]*'
         AND substr(digits, 2) NOT GLOB '*[^0-9.]*' AND digits NOT GLOB '*.*.*'
         AND (power GLOB '[0-9]' OR power GLOB '[0-9][0-9]') AND {_FINITE.format("CAST(text AS NUMERIC)")})"""  # noqa: S608 -- no value of a user
-# Read by its parts: SQLite itself takes 24:00 for a time, knows no offset without a colon, and rounds up to times that
-# there are not.
+# Converted part by part: SQLite itself accepts 24:00, knows no offset without a colon, and rounds up to times that do
+# not exist.
 _ZONE: Final = """CASE WHEN clock GLOB '*[0-9]Z' THEN 'Z' WHEN clock GLOB '*[0-9][+-][0-9][0-9]:[0-9][0-9]'
     THEN substr(clock, -6) WHEN clock GLOB '*[0-9][+-][0-9][0-9][0-9][0-9]' THEN substr(clock, -5) ELSE '' END"""
 _TIME: Final = f"""(SELECT time FROM (
@@ -86,7 +84,7 @@ _TIME: Final = f"""(SELECT time FROM (
                 AND (length(clock) = 5 OR substr(clock, 6, 3) GLOB ':[0-5][0-9]' AND (length(clock) = 8
                     OR substr(clock, 9) GLOB '[.,][0-9]*' AND substr(clock, 10) NOT GLOB '*[^0-9]*'))))
     WHERE time >= '0001')"""  # noqa: S608 -- no value of a user
-# {v}: the value as SQLite has it; {t}: its type in JSON; {j}: it as JSON.
+# {v}: the SQL value; {t}: its JSON type; {j}: the value as JSON.
 _CONVERTED: Final[dict[Kind, str]] = {
     "text": "CASE WHEN {t} = 'text' THEN {v} END",
     "mixed": "CASE WHEN {t} = 'text' THEN {v} WHEN {t} <> 'null' THEN {j} END",
@@ -106,17 +104,17 @@ _CONVERTED: Final[dict[Kind, str]] = {
 
 
 def identifier(name: str) -> str:
-    """A name in a statement."""
+    """A quoted name."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A text in a statement."""
+    """A quoted text."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def selected(view: ItemView, *, where: str) -> str:
-    """The query that gives the rows of a view or a table from `item`."""
+    """The query for the rows of a view or table."""
     own = [f"{_OWN[name][0]} AS {identifier(name)}" for name in own_columns(is_table=view.is_table)]
     fields = [f"{_converted(column)} AS {identifier(column.name)}" for column in view.columns]
     columns = ", ".join([*own, *fields, f"{_misfits(view)} AS {identifier(MISFIT)}"])
@@ -124,12 +122,12 @@ def selected(view: ItemView, *, where: str) -> str:
 
 
 def view_statement(view: ItemView) -> str:
-    """The view."""
+    """Creates the view."""
     return f"CREATE VIEW {identifier(view.name)} AS {selected(view, where='')}"
 
 
 def table_statement(view: ItemView) -> str:
-    """The table, still empty."""
+    """Creates the empty table."""
     own = [f"{identifier(name)} {_OWN[name][1]}" for name in own_columns(is_table=True)]
     fields = [column_definition(column) for column in view.columns]
     return f"CREATE TABLE {identifier(view.name)} ({', '.join([*own, *fields, f'{identifier(MISFIT)} TEXT'])})"
@@ -151,7 +149,7 @@ def index_statement(view: ItemView, column: ViewColumn) -> str:
 
 
 def upsert(view: ItemView, *, where: str) -> str:
-    """Brings rows of `item` into the table."""
+    """Copies rows of `item` to the table."""
     names = [identifier(name) for name in _table_columns(view)]
     changes = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
     return (
@@ -161,13 +159,13 @@ def upsert(view: ItemView, *, where: str) -> str:
 
 
 def trigger_names(view: ItemView) -> tuple[str, str, str]:
-    """The names of the triggers by which the table follows `item`."""
+    """The triggers by which the table follows `item`."""
     digest = _digest(view.name)
     return f"view_{digest}_new", f"view_{digest}_changed", f"view_{digest}_deleted"
 
 
 def trigger_statements(view: ItemView) -> list[str]:
-    """The triggers by which the table follows `item`, in the transaction of each write."""
+    """Creates these triggers."""
     new, changed, deleted = trigger_names(view)
     spider = literal(view.spider)
     take = f"BEGIN {upsert(view, where=' AND item.id = NEW.id')}; END"
@@ -230,7 +228,7 @@ Run = Callable[..., Awaitable[Any]]
 
 
 class SqliteViews:
-    """Keeps `Views`. `run` does work on the store's thread."""
+    """Implements `Views`. `run` runs work on the store's thread."""
 
     def __init__(self, connection: FileConnection, *, run: Run) -> None:
         self._connection = connection
@@ -242,22 +240,22 @@ class SqliteViews:
         return found
 
     async def make(self, view: ItemView) -> None:
-        """Make or change one."""
+        """Create or change a view."""
         check_view(view)
         await self._run(_make, self._connection, view)
 
     async def fill(self, name: str) -> AsyncIterator[int]:
-        """Bring the items that are there into a table, a transaction per step."""
+        """Copy the existing items into a table, one transaction per step."""
         while (brought := await self._run(_fill_some, self._connection, name)) is not None:
             yield brought
 
     async def count(self, name: str) -> ViewCount:
-        """The rows, and what does not fit."""
+        """Count rows and misfits."""
         found: ViewCount = await self._run(_count, self._connection, name)
         return found
 
     async def drop(self, name: str) -> bool:
-        """Drop one."""
+        """Drop a view or table."""
         dropped: bool = await self._run(_drop, self._connection, name)
         return dropped
 
@@ -267,7 +265,7 @@ def _all(connection: sqlite3.Connection) -> list[ItemView]:
 
 
 def _find(connection: sqlite3.Connection, name: str) -> ItemView | None:
-    # Books is not books: but of the two a file has one.
+    # Case-sensitive here, though a file can have only one of `Books` and `books`.
     row = connection.execute(f"{_ALL} WHERE name = ? COLLATE BINARY", (name,)).fetchone()
     return None if row is None else _view(row)
 
@@ -324,7 +322,7 @@ def _create(connection: sqlite3.Connection, view: ItemView) -> None:
 
 
 def _change(connection: sqlite3.Connection, view: ItemView, former: ItemView) -> None:
-    """A table keeps its rows: new and changed columns are empty until it is filled again."""
+    """Change a view. A table keeps its rows: new and changed columns are empty until it is filled again."""
     name = identifier(view.name)
     if not view.is_table:
         connection.execute(f"DROP VIEW {name}")

@@ -1,4 +1,4 @@
-"""Writing to the tables of `schema.sql`: many rows per statement, change detection inside it."""
+"""Writes items and log lines: many rows per statement, changes detected in the statement."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FOLDED = """
         missing_since = iif(excluded.missing_since IS NULL, NULL, missing_since)"""
 
 # One row of JSON instead of a row per item: fetching a row releases the interpreter lock. JSON cuts off the last digit
-# of times, so they are only compared, never written back. A large item is read by itself.
+# of times, so times are compared but never written back. A large item is read separately.
 _READ = f"""
     SELECT json_group_array(json_array(
         wanted.column1, iif(length(data) > {LARGE_BYTES}, NULL, data), crawl, url, content, token,
@@ -55,7 +55,7 @@ _KEEP_FORMER = """
     WHERE (spider, key) IN (VALUES {marks})"""
 _KEEP = "INSERT OR IGNORE INTO item_version (spider, key, version, crawl, url, data, changed_at) VALUES "
 
-# The newer one may be kept, or be the item's own: contents that came while none were kept are missing.
+# The newer content is a kept version or the present one; contents of times without versions are missing.
 _DROP_VERSIONS = """
     DELETE FROM item_version AS old WHERE id > :start AND id <= :end AND changed_at < :before
         AND (:spider IS NULL OR spider = :spider) AND (
@@ -96,8 +96,8 @@ def write_fetches(connection: sqlite3.Connection, rows: Sequence[FetchRow]) -> N
 
 
 def _rounds(rows: Sequence[ItemRow]) -> Iterator[list[ItemRow]]:
-    """The rows in their order, cut before an item comes again: so each of its contents is written, and is a change that
-    the outbox keeps."""
+    """The rows in order, split before an item repeats: each of its contents is written and is a change for the
+    outbox."""
     batch: dict[_Identity, ItemRow] = {}
     for row in rows:
         if (row.spider, row.key) in batch:
@@ -108,7 +108,7 @@ def _rounds(rows: Sequence[ItemRow]) -> Iterator[list[ItemRow]]:
 
 
 def _write_folded(connection: sqlite3.Connection, rows: Sequence[ItemRow], *, rule: ItemRule) -> None:
-    """Read, fold in Python, write. The transaction is immediate: no other writer comes in between."""
+    """Read, fold in Python, write. The transaction is immediate: no other process writes in between."""
     identities = list(dict.fromkeys((row.spider, row.key) for row in rows))
     before = _read(connection, identities)
     after, versions = dict(before), []
@@ -137,8 +137,8 @@ def _upsert(connection: sqlite3.Connection, after: dict[_Identity, Folded], *, b
 
 
 def _values(name: _Identity, item: Folded, before: Folded | None) -> tuple[Any, ...]:
-    # Times that were read are not as exact as the stored ones: zero leaves those as they are, and of the last ones only
-    # whether they are NULL matters.
+    # Times that were read are less exact than the stored ones: zero keeps the stored `last_seen`, and of the last three
+    # only NULL matters.
     last_seen = item.last_seen if before is None or item.last_seen > before.last_seen else 0.0
     return (
         *(*name, item.crawl, item.url, item.data, item.token),
@@ -188,7 +188,7 @@ def _replace_statement(rows: int) -> str:
 
 
 def delete_items(connection: sqlite3.Connection, spider: str, crawl: str, *, limit: int) -> int:
-    """Remove some items that a crawl wrote last, with their versions; gives how many."""
+    """Delete some items that a crawl wrote last, with their versions; returns how many."""
     chosen = "SELECT id, key FROM item WHERE crawl = ? AND +spider = ? ORDER BY id LIMIT ?"
     rows = connection.execute(chosen, (crawl, spider, limit)).fetchall()
     connection.executemany("DELETE FROM item_version WHERE spider = ? AND key = ?", [(spider, key) for _, key in rows])
@@ -197,5 +197,17 @@ def delete_items(connection: sqlite3.Connection, spider: str, crawl: str, *, lim
 
 
 def drop_versions(connection: sqlite3.Connection, spider: str | None, *, before: float, start: int, end: int) -> int:
-    """Drop kept contents of these rows that were replaced before a time: there is a newer one from before it."""
+    """Delete kept contents of these rows for which a newer content from before the time is known."""
     return connection.execute(_DROP_VERSIONS, {"start": start, "end": end, "spider": spider, "before": before}).rowcount
+
+
+def delete_lines(connection: sqlite3.Connection, table: str, crawl: str, *, limit: int) -> int:
+    """Delete some log lines of a crawl; returns how many."""
+    query = f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE crawl = ? LIMIT ?)"  # noqa: S608 -- a table of ours
+    return connection.execute(query, (crawl, limit)).rowcount
+
+
+def drop_lines(connection: sqlite3.Connection, table: str, *, before: float, start: int, end: int) -> int:
+    """Delete log lines of these rows that are older than `before`; returns how many."""
+    query = f"DELETE FROM {table} WHERE rowid > ? AND rowid <= ? AND at < ?"  # noqa: S608 -- a table of ours
+    return connection.execute(query, (start, end, before)).rowcount

@@ -1,4 +1,4 @@
-"""Pages of the numbered graph that harm the worker which handles them: chosen by a seed, told by a mark on the page."""
+"""Pages of the numbered graph that harm their worker: chosen by a seed, marked on the page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HANGING = (Harm.BLOCK, Harm.DEAF)
 
 
 class BadPages(NamedTuple):
-    """Numbers of pages that harm each worker, and of those that harm only the first one."""
+    """Numbers of the pages that harm each worker, and of those that harm only the first one."""
 
     always: Mapping[int, Harm] = {}
     once: Mapping[int, Harm] = {}
@@ -43,21 +43,22 @@ class BadPages(NamedTuple):
 
 
 def reasons_for(harm: Harm) -> tuple[str, ...]:
-    """How the reason of the dead letter may begin that a page becomes which harms each worker."""
+    """The possible beginnings of the dead-letter reason of a page that harms each worker."""
     match harm:
         case Harm.DEAF:
-            # Its deadline rings again and again: it may ring where nothing swallows it. Leases are renewed no longer
-            # than a handler may take: this one may be reclaimed before the parent sees why.
+            # Its deadline is raised again and again, perhaps where nothing swallows it. Leases are renewed only as long
+            # as a handler may take: this one may be reclaimed before the parent sees why.
             return "worker lost", "handler: HandlerTimeout"
         case Harm.BLOCK:
-            # Nothing in the worker runs, so its lease is not renewed at all.
+            # No code of the worker runs, so its lease is not renewed.
             return ("worker lost",)
         case _:
             return (f"worker lost: {harm}",)
 
 
 def choose(rng: random.Random, *, deadly: int, hanging: int, always: Sequence[int], once: Sequence[int]) -> BadPages:
-    """So many deadly and hanging pages of either kind: those that always harm out of `always`, the others of `once`."""
+    """This many deadly and hanging pages of each group: from `always` those that harm each worker, from `once` the
+    others."""
     harms = [*_drawn(rng, DEADLY, deadly), *_drawn(rng, HANGING, hanging)]
     others = [*_drawn(rng, DEADLY, deadly), *_drawn(rng, HANGING, hanging)]
     return BadPages(
@@ -84,8 +85,8 @@ def do_harm(mark: str) -> None:
 
 
 def _block_in_c() -> None:
-    """Wait for ever for a lock that this thread holds itself: no signal ends that, as it would end a sleep. PyDLL keeps
-    the lock of the interpreter meanwhile, so that no other thread of the worker runs either."""
+    """Wait for ever for a lock that this thread holds: unlike a sleep, no signal ends it. PyDLL keeps the interpreter
+    lock, so that no other thread of the worker runs."""
     library, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(MUTEX_BYTES)
     library.pthread_mutex_init(mutex, None)
     library.pthread_mutex_lock(mutex)
@@ -93,7 +94,7 @@ def _block_in_c() -> None:
 
 
 def _drawn(rng: random.Random, kinds: Sequence[Harm], number: int) -> list[Harm]:
-    """So many harms, each kind before one comes again."""
+    """This many harms, each kind before one repeats."""
     drawn: list[Harm] = []
     while len(drawn) < number:
         drawn += rng.sample(kinds, k=len(kinds))

@@ -38,7 +38,7 @@ def _say(line: str) -> None:
 
 
 def _unseen(snapshot: Snapshot) -> None:
-    """Show nothing: the run's own process does."""
+    """Show nothing: the process of the run does."""
 
 
 if __name__ == "__main__":

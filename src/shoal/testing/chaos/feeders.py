@@ -1,4 +1,4 @@
-"""Two feeders of one crawl: one slow, one killed in the middle and begun again. No link leads to what they feed."""
+"""The feeders of a chaos run: one slow, one killed and started again, and a reserve until all deeds are done."""
 
 from __future__ import annotations
 
@@ -6,24 +6,92 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 
+from shoal.crawl.sources import feed
 from shoal.frontier.base import Frontier
+from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import Crawl, Progress
-from shoal.testing.chaos.diary import Diary, Say, until
+from shoal.run.intakes import intake_of
+from shoal.spider.spider import Request
+from shoal.testing.chaos.log import RunLog, Say, say_nothing, until
 from shoal.testing.chaos.plan import Deed
-from shoal.testing.chaos.reserve import Reserve
+from shoal.worker.outages import until_reachable
+
+RESERVE = "reserve"
+# A starting feeder takes one that is silent for three seconds as dead.
+RENEW_SECONDS = 0.5
+
+
+class Reserve:
+    """Feeds a few pages before each deed that comes when all other pages are done, and the rest at the end. The crawl
+    is not finished until the last deed is done, however slow the machine. `is_empty`: all pages are fed."""
+
+    def __init__(self, crawl: Crawl, urls: Sequence[str], *, frontier: Frontier, deeds: int) -> None:
+        self._crawl = crawl
+        self._urls = urls
+        self._frontier = frontier
+        self._step = max(1, len(urls) // (deeds + 1))
+        self._given = 0
+        self.is_empty = asyncio.Event()
+
+    async def hold(self) -> None:
+        """Keep the crawl unfinished. Call before its workers start."""
+        await self._say_seconds(FEEDER_SECONDS)
+
+    async def run(self, calm: asyncio.Event) -> None:
+        """Hold until `calm` is set, then feed the rest."""
+        while not calm.is_set():
+            await self.hold()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RENEW_SECONDS):
+                    await calm.wait()
+        await self.give_all()
+        await self._say_seconds(0)
+        self.is_empty.set()
+
+    async def give_some(self) -> None:
+        """Feed a few pages, so that the crawl is at work for the next deed; never the last pages."""
+        last = min(self._given + self._step, len(self._urls) - self._step)
+        await self._put(self._urls[self._given : last])
+        self._given = last
+
+    async def give_all(self) -> None:
+        """Feed every page, also fed ones: a restarted server may have lost them."""
+        await self._put(self._urls)
+
+    async def _put(self, urls: Sequence[str]) -> None:
+        intake = intake_of(self._crawl)
+        await feed(
+            self._frontier,
+            self._crawl.id,
+            _requests(urls),
+            intake=intake,
+            max_pending=intake.settings.max_pending,
+            say=say_nothing,
+        )
+
+    async def _say_seconds(self, seconds: float) -> None:
+        await until_reachable(
+            lambda: self._frontier.set_feeding(self._crawl.id, RESERVE, seconds=seconds), say=say_nothing
+        )
+
+
+async def _requests(urls: Sequence[str]) -> AsyncIterator[Request | None]:
+    for url in urls:
+        yield Request(url)
+
 
 SLOW_STEPS = 10
 SLOW_STEP_SECONDS = 0.4
 AWAY_SECONDS = 1.0
-# A feeder ends within this time of its last URL, also when the frontier is away meanwhile.
+# A feeder ends within this time of its last URL, even if the frontier is down meanwhile.
 END_SECONDS = 60.0
 
 
 class Feeder:
-    """One feeder process: takes URLs until it is told that there are no more."""
+    """One feeder process: reads URLs until the end of its input."""
 
     def __init__(self, process: asyncio.subprocess.Process, say: Say) -> None:
         self._process = process
@@ -52,7 +120,7 @@ class Feeder:
         await self._listening
 
     async def end(self) -> list[str]:
-        """Tell it that this was all, and wait until it has fed it; gives a line if it fails."""
+        """End its input and wait until it has fed all; returns a line if it fails."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -71,8 +139,8 @@ class Feeder:
 
 
 class Feeders:
-    """Feeds two parts at the same time. The slow one keeps its last URLs until the crawl has nothing else left to do,
-    not even its reserve; the other one is ended by `kill_one` and then begun again."""
+    """Feeds two parts at once; no link leads to them. The slow feeder keeps its last URLs until the crawl has nothing
+    else to do, not even its reserve; the other one is killed by `kill_one` and started again."""
 
     def __init__(
         self,
@@ -81,13 +149,13 @@ class Feeders:
         frontier: Frontier,
         environment: Mapping[str, str],
         reserve: Reserve,
-        diary: Diary,
+        log: RunLog,
         say: Say,
     ) -> None:
         self._crawl = crawl
         self._frontier = frontier
         self._reserve = reserve
-        self._diary = diary
+        self._log = log
         self._start = partial(Feeder.start, crawl, environment, say=say)
         self._killed = asyncio.Event()
         self._again = asyncio.Event()
@@ -99,12 +167,12 @@ class Feeders:
             group.create_task(self._feed_twice(other))
 
     async def kill_one(self) -> None:
-        """Kill the feeder that is not slow, in the middle of its part; another begins that part again."""
-        self._diary.doing = "a feeder is killed and begun again; another one still feeds"
+        """Kill the feeder that is not slow, in the middle of its part; another one feeds that part again."""
+        self._log.doing = "a feeder is killed and begun again; another one still feeds"
         self._killed.set()
         await asyncio.sleep(AWAY_SECONDS)
         self._again.set()
-        self._diary.done[Deed.FEED] += 1
+        self._log.done[Deed.FEED] += 1
 
     async def _feed_slowly(self, urls: Sequence[str]) -> None:
         feeder = await self._start()
@@ -117,7 +185,7 @@ class Feeders:
             await self._reserve.is_empty.wait()
             await until(partial(self._frontier.progress, self._crawl.id), self._has_run_dry)
             await feeder.give(late)
-            self._diary.surprises += await feeder.end()
+            self._log.surprises += await feeder.end()
         finally:
             await feeder.kill()
 
@@ -132,7 +200,7 @@ class Feeders:
         feeder = await self._start()
         try:
             await feeder.give(urls)
-            self._diary.surprises += await feeder.end()
+            self._log.surprises += await feeder.end()
         finally:
             await feeder.kill()
 

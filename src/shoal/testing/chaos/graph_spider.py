@@ -1,5 +1,5 @@
-"""The spider of crash tests and `shoal chaos`: every page of a numbered graph gives one item and all its links. A page
-with a mark harms the worker that handles it."""
+"""The spider of crash tests and `shoal chaos`: each page of a numbered graph yields one item and all its links. A
+marked page harms the worker that handles it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be done to a crawl, and when: decided by a seed, before it begins."""
+"""What is done to a crawl, and when: decided by a seed before it begins."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from shoal.crawl.opening import Places
 from shoal.settings.table import Settings
 from shoal.testing.chaos.bad_pages import BadPages, choose
 
-# The graph lives on several hosts, so that links cross lanes. Per host, for the whole fleet: fast enough for a run of
-# seconds, slow enough that two cores which also serve the site and start interpreters keep up.
+# The graph is on several hosts, so that links cross lanes. The rate per host, for the whole fleet: fast enough for a
+# run of seconds, slow enough for two cores that also serve the site and start interpreters.
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 RATE = 40
-# The graph's pages link to two others, in the first half to pages that few others link to: a link that is lost shows.
+# Pages link to two others, in the first half to pages with few other links: so a lost link shows.
 LINKS = 2
 PAGES_PER_KILL = 180
 FEWEST_PAGES = 900
-# One page in so many is apart: no link leads there, it is fed.
+# One page in this many is apart: no link leads there, it is fed.
 APART_EVERY = 10
-# One page in so many is in reserve: it is apart as well, and fed when every deed is done.
+# One page in this many is in reserve: also apart, and fed after the last deed.
 RESERVE_EVERY = 10
-# Long enough that a busy worker is not taken for a lost one, short enough to be waited out.
+# Long enough not to lose a busy worker, short enough to wait for.
 LEASE_SECONDS = 2.0
 FREEZE_SECONDS = LEASE_SECONDS + 1.5
 STALL_SECONDS = LEASE_SECONDS + 1.5
-# Far longer than a handler takes here on a busy machine, short enough that hanging workers are soon replaced.
+# Far longer than a handler takes on a busy machine, short enough to replace hanging workers soon.
 HANDLER_SECONDS = 2.0
-# A lease that is lost in company is free. One that is lost alone is not: kills may hit one suspect twice in a run.
+# A lease lost together with others is free; one lost alone uses an attempt, and kills may hit a suspect twice in a run.
 MAX_ATTEMPTS = 3
-# A fleet waits twice as long before each new start of a worker: after so many a new fleet begins.
+# A fleet waits twice as long before each start of a worker: after this many kills a new fleet begins.
 KILLS_PER_WORKER = 4
 KILLS_PER_RESTART = 5
-# The part of the crawl in which things happen: not before there is work, nor when there is none left.
+# The share of the crawl in which deeds are done: while there is work.
 FIRST_SHARE, LAST_SHARE = 0.04, 0.85
 
 
 class Deed(enum.StrEnum):
-    """What is done to a crawl; the value is its name in `--deeds`."""
+    """A deed; the value is its name in `--deeds`."""
 
     KILL = "kill"
     FREEZE = "freeze"
@@ -61,7 +61,7 @@ class Deed(enum.StrEnum):
     RELIEVE = "relieve"
 
 
-# A new fleet is not asked for: it follows from the kills.
+# RELIEVE cannot be chosen: it follows from the kills.
 CHOICE = tuple(deed for deed in Deed if deed is not Deed.RELIEVE)
 
 
@@ -73,12 +73,12 @@ class Event(NamedTuple):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """One chaos run. `folder` takes the site's log and the store; `spider` is what the workers load. With a `pipe` they
-    reach the frontier only through it.
+    """One chaos run. `folder` holds the site's log and the store; `spider` is loaded by the workers. With a `pipe`,
+    workers reach the frontier only through it.
 
-    `deadly` and `hanging` pages harm each worker; as many more harm only the first one. Of several `crawls` each is of
-    a spider of its own and has so many `workers`; the first one has all pages, the others those that nobody has to
-    feed. `left_out` says which deeds cannot be done here, and why."""
+    `deadly` and `hanging` pages harm each worker; as many more harm only the first one. Each of several `crawls` has
+    its own spider and `workers`; the first crawl has all pages, the others those that need not be fed. `left_out`:
+    deeds that cannot be done here, and why."""
 
     folder: Path
     frontier: str
@@ -121,30 +121,30 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def worker_places(self) -> Places:
-        """The places as the workers know them."""
+        """The places for the workers."""
         return msgspec.structs.replace(self.places, frontier=self.pipe or self.frontier)
 
     @property
     def apart(self) -> int:
-        """How many of the pages have to be fed, because no link leads there."""
+        """The number of pages that have to be fed, because no link leads there."""
         fed = self.pages // APART_EVERY if self.dead_feeders or self.deadly or self.hanging else 0
         return fed + len(self.reserve)
 
     @property
     def parts(self) -> tuple[range, range]:
-        """The pages apart that are not in reserve, one part for each of two feeders."""
+        """The pages apart that are not in reserve: one part for each of two feeders."""
         first, last = self.pages - self.apart, self.reserve.start
         middle = (first + last) // 2
         return range(first, middle), range(middle, last)
 
     @property
     def reserve(self) -> range:
-        """The pages apart that are kept back until every deed is done."""
+        """The pages apart that are fed after the last deed."""
         return range(self.pages - self.pages // RESERVE_EVERY, self.pages)
 
     @property
     def shared(self) -> list[int]:
-        """The pages that every crawl has: those that links lead to, and the reserve."""
+        """The pages of every crawl: linked pages and the reserve."""
         return [*range(self.pages - self.apart), *self.reserve]
 
     @property
@@ -154,13 +154,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pages_for(kills: int) -> int:
-    """As many pages as give that many kills the time they need."""
+    """Enough pages for that many kills."""
     return max(FEWEST_PAGES, PAGES_PER_KILL * kills)
 
 
 def with_deeds(plan: Plan, deeds: Iterable[Deed], *, steerable: Iterable[Deed]) -> Plan:
-    """The plan with these deeds and no others, as often as they are done by default. Those that are done to a server
-    need one that is `steerable`."""
+    """The plan with only these deeds, in default numbers. A deed to a server needs a `steerable` server."""
     chosen, ours = set(deeds), set(steerable)
     wanted = chosen & ours
     often = {
@@ -186,15 +185,24 @@ def with_deeds(plan: Plan, deeds: Iterable[Deed], *, steerable: Iterable[Deed]) 
 
 
 def schedule(plan: Plan) -> list[Event]:
-    """The deeds in a random order, spread over the crawl at random distances."""
+    """The deeds in random order, at random distances over the crawl."""
     rng = random.Random(plan.seed)
     deeds = [Deed.KILL] * plan.kills + [Deed.RESTART] * plan.restarts
     rng.shuffle(deeds)
-    for deed, number in _early(plan).items():
+    for deed, number in ((Deed.FREEZE, plan.freezes), (Deed.FEED, plan.dead_feeders)):
         for _ in range(number):
-            # Not late: a stopped worker shall come back, and a feeder begin again, while others are still at work.
+            # Early: a stopped worker should continue, and a feeder restart, while others are still at work.
             deeds.insert(rng.randint(0, len(deeds) // 2), deed)
-    for deed, number in _anytime(plan).items():
+    anytime = {
+        Deed.STALL: plan.stalls,
+        Deed.RESET: plan.resets,
+        Deed.CLOCK: plan.clock_steps,
+        Deed.BACKEND: plan.backends,
+        Deed.STORE_RESTART: plan.store_restarts,
+        Deed.BROKER: plan.brokers,
+        Deed.COORDINATOR: plan.coordinators,
+    }
+    for deed, number in anytime.items():
         for _ in range(number):
             deeds.insert(rng.randint(0, len(deeds)), deed)
     deeds = [Deed.STRAGGLE] * plan.stragglers + _with_reliefs(deeds, every=_kills_per_fleet(plan))
@@ -204,21 +212,21 @@ def schedule(plan: Plan) -> list[Event]:
 
 
 def bad_pages(plan: Plan) -> BadPages:
-    """The pages that harm their workers. Those that always do are pages apart: nothing is reached only by them."""
+    """The pages that harm their workers. Pages that always do are apart: no other page is reached only by them."""
     slow, other = plan.parts
     first, last = plan.pages // 20, plan.pages // 3
     return choose(
         random.Random(f"{plan.seed}/bad"),
         deadly=plan.deadly,
         hanging=plan.hanging,
-        # Of either part the half that is fed at once: a page that hangs at the end of a run makes it long.
+        # From the half of each part that is fed early: a page that hangs at the end makes a run long.
         always=[*slow[: len(slow) // 2], *other[: len(other) // 2]],
         once=range(first, last),
     )
 
 
 def settings_for(plan: Plan, *, lanes: tuple[str, ...]) -> Settings:
-    """Short leases, and few attempts. Nothing of the user's own settings."""
+    """Short leases, few attempts, and none of the user's settings."""
     return Settings(
         rate=f"{plan.rate}/s",
         per_host=64,
@@ -231,7 +239,7 @@ def settings_for(plan: Plan, *, lanes: tuple[str, ...]) -> Settings:
         lease_seconds=LEASE_SECONDS,
         handler_seconds=HANDLER_SECONDS,
         grace_seconds=3.0,
-        # A worker that is killed or stopped shall have finished pages in hand.
+        # A killed or stopped worker should have finished pages in hand.
         flush_pages=64,
         flush_seconds=0.5,
     )
@@ -242,24 +250,8 @@ def _kind_of(url: str) -> str:
     return scheme if separator else "sqlite"
 
 
-def _early(plan: Plan) -> dict[Deed, int]:
-    return {Deed.FREEZE: plan.freezes, Deed.FEED: plan.dead_feeders}
-
-
-def _anytime(plan: Plan) -> dict[Deed, int]:
-    return {
-        Deed.STALL: plan.stalls,
-        Deed.RESET: plan.resets,
-        Deed.CLOCK: plan.clock_steps,
-        Deed.BACKEND: plan.backends,
-        Deed.STORE_RESTART: plan.store_restarts,
-        Deed.BROKER: plan.brokers,
-        Deed.COORDINATOR: plan.coordinators,
-    }
-
-
 def _kills_per_fleet(plan: Plan) -> int:
-    """After how many kills a new fleet begins: pages end workers, too."""
+    """After how many kills a new fleet begins; bad pages end workers, too."""
     ends = (1 + MAX_ATTEMPTS + 1) * (plan.deadly + plan.hanging)
     return max(1, KILLS_PER_WORKER * plan.workers * plan.kills // max(1, plan.kills + ends))
 

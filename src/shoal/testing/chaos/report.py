@@ -1,4 +1,4 @@
-"""The verdict on a crawl of a numbered graph that was attacked, and the sum of several."""
+"""The verdict on a crawl that was attacked, and the sum of several."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from shoal.testing.chaos.bad_pages import DEADLY, HANGING
-from shoal.testing.chaos.diary import Diary
+from shoal.testing.chaos.check import CrawlCheck, few
+from shoal.testing.chaos.log import RunLog
 from shoal.testing.chaos.plan import MAX_ATTEMPTS, Deed, Plan, bad_pages, schedule
-from shoal.testing.chaos.survey import Survey, few
 from shoal.testing.sites.loopback import Hit, busiest_window
 
-# A request is sent at its slot by the worker's clock and seen when the site reads it by its own. They differ by how
-# long a busy machine holds up the one or the other: what was due this long before a window may be seen inside it.
-# Starts that are lent twice for as long as a clock may be stepped unnoticed, a quarter of a second, are more than that.
+# A request is sent at its slot by the clock of the worker and seen by the clock of the site. On a busy machine they
+# differ: a request due this long before a window may be seen inside it. Starts that are leased twice because of a clock
+# step, a quarter of a second, are more than that.
 HOLD_UP_SECONDS = 0.1
 WINDOWS_SECONDS = (1.0, 5.0)
-# A page that kills its worker does so in company, until it is suspected, and then alone until it is dead.
+# A page that kills its worker does so beside others until it is suspected, then alone until it is dead.
 MOST_ENDS_OF_A_PAGE = 2 + MAX_ATTEMPTS
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast one host was asked by its own clock. `violations`: requests beyond what the busiest window allows."""
+    """How fast one host was requested, by its own clock. `violations`: requests above the limit in the busiest
+    window."""
 
     violations: int
     busiest_second: int
@@ -32,12 +33,12 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """How a disturbed crawl ended, in the words of queue checkers.
+    """How an attacked crawl ended, in the words of queue checkers.
 
     `attempted` are the pages of the site, `acknowledged` those the frontier has accepted, `ok` those that are done and
-    have their rows, `dead` those that had to become dead letters and did. `recovered` are leases reclaimed, `charged`
-    attempts used up beyond one per page, `late_settles` results sent late on purpose, `unexpected` how many `surprises`
-    there were. The rest counts what was done; `left_out` says what could not be done."""
+    have their rows, `dead` the expected dead letters. `recovered` are reclaimed leases, `charged` attempts beyond one
+    per page, `late_settles` results sent late on purpose, `unexpected` the number of `surprises`. The rest counts the
+    deeds; `left_out` names deeds that cannot be done here."""
 
     frontier: str
     pipe: str = ""
@@ -84,10 +85,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pace_of(hits: Iterable[Hit], *, rate: float, hold_up: float = HOLD_UP_SECONDS) -> Pace:
-    """Compare the busiest windows of a host with the rate per second that holds for all workers together.
+    """Compare the busiest windows of a host with its rate per second for all workers.
 
-    Windows, not gaps: at fifty requests a second the gap is 20 ms, less than a busy machine blurs. A window of a second
-    sees what several workers send at once, one of five seconds what is too fast all the time."""
+    Windows, not gaps: at fifty requests a second the gap is 20 ms, less than the jitter of a busy machine. A window of
+    one second shows requests sent at once, one of five seconds a rate that is too high all the time."""
     listed = list(hits)
     allowed = {seconds: math.floor((seconds + hold_up) * rate) + 1 for seconds in WINDOWS_SECONDS}
     busiest = {seconds: busiest_window(listed, seconds=seconds) for seconds in WINDOWS_SECONDS}
@@ -98,10 +99,12 @@ def pace_of(hits: Iterable[Hit], *, rate: float, hold_up: float = HOLD_UP_SECOND
     )
 
 
-def report_on(plan: Plan, found: Survey, hits: list[Hit], *, diary: Diary, late_settles: int, seconds: float) -> Report:
-    """The verdict: what was found at the end of a run, beside what was done."""
-    pace, bad, done = pace_of(hits, rate=plan.rate), bad_pages(plan), diary.done
-    surprises = [*diary.surprises, *found.surprises, *_unexplained(plan, found, diary), *_undone(plan, diary)]
+def report_on(
+    plan: Plan, found: CrawlCheck, hits: list[Hit], *, log: RunLog, late_settles: int, seconds: float
+) -> Report:
+    """The verdict: the state at the end of a run, and the deeds."""
+    pace, bad, done = pace_of(hits, rate=plan.rate), bad_pages(plan), log.done
+    surprises = [*log.surprises, *found.surprises, *_unexplained(plan, found, log), *_undone(plan, log)]
     return Report(
         frontier=plan.backend,
         pipe=plan.pipe.partition("://")[0],
@@ -144,7 +147,7 @@ def report_on(plan: Plan, found: Survey, hits: list[Hit], *, diary: Diary, late_
 
 
 def total(reports: Sequence[Report]) -> Report:
-    """Several runs as one: counts added up, the pace of the busiest second, the faults of the last."""
+    """Several runs as one: counts added up, the busiest second, the faults of the last run."""
     last = reports[-1]
     kept = {"busiest_second", "allowed_second", "workers", "crawls", "seed"}
     names = [field.name for field in msgspec.structs.fields(Report) if field.type in (int, float)]
@@ -153,26 +156,26 @@ def total(reports: Sequence[Report]) -> Report:
     return msgspec.structs.replace(last, **sums, busiest_second=busiest)
 
 
-def _undone(plan: Plan, diary: Diary) -> list[str]:
-    """Deeds of the plan that were not done: a run that left them out has proved less than it says."""
+def _undone(plan: Plan, log: RunLog) -> list[str]:
+    """Planned deeds that were not done: such a run has proved less than it says."""
     planned = Counter(event.deed for event in schedule(plan) if event.deed is not Deed.RELIEVE)
     return [
-        f"{diary.done[deed]} of {number} planned deeds '{deed}' were done"
+        f"{log.done[deed]} of {number} planned deeds '{deed}' were done"
         for deed, number in planned.items()
-        if diary.done[deed] < number
+        if log.done[deed] < number
     ]
 
 
-def _unexplained(plan: Plan, found: Survey, diary: Diary) -> list[str]:
-    """Ends of workers and used up attempts that nothing which was done explains."""
+def _unexplained(plan: Plan, found: CrawlCheck, log: RunLog) -> list[str]:
+    """Ends of workers and used attempts that the deeds do not explain."""
     bad = bad_pages(plan)
-    # A server that forgets its last second may lend a page once more.
+    # A server that loses its last second may lease a page again.
     most_ends = MOST_ENDS_OF_A_PAGE * len(bad.always) + len(bad.once) * (1 + plan.restarts)
     lines = []
-    if diary.ended > most_ends:
-        lines.append(f"{diary.ended} workers ended by themselves; the pages explain {most_ends} at most")
-    # A worker that works on a suspect has one lease: its end uses up one attempt. So does a deadline that rings.
-    most_charged = diary.done[Deed.KILL] + diary.ended + sum(harm in HANGING for harm in bad.once.values())
+    if log.ended > most_ends:
+        lines.append(f"{log.ended} workers ended by themselves; the pages explain {most_ends} at most")
+    # A worker with a suspect has one lease: its end uses one attempt. So does an expired deadline.
+    most_charged = log.done[Deed.KILL] + log.ended + sum(harm in HANGING for harm in bad.once.values())
     if found.charged > most_charged:
         lines.append(f"{found.charged} attempts were used up; ends of workers explain {most_charged} at most")
     return lines

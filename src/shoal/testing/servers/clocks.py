@@ -1,4 +1,4 @@
-"""A time of day of its own for a server that a test starts: the library libfaketime gives it."""
+"""A separate time of day for a server that a test starts, by the library libfaketime."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ LIBRARY = "faketime/libfaketime.so.1"
 
 
 class SteppedClock:
-    """The clock of one process. It runs as the real one does, with what it was stepped by added; the steady clocks of
-    the process stay. A missing library skips the test."""
+    """The clock of one process: the real time plus all steps; monotonic clocks do not change. Skips the test if the
+    library is missing."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -22,7 +22,7 @@ class SteppedClock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the process is started with. The C library before others: an allocator that asks for the time before
+        """The environment of the process. The C library is preloaded first: an allocator that reads the time before
         libfaketime is ready would hang."""
         self._write()
         return {
@@ -31,21 +31,21 @@ class SteppedClock:
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "DONT_FAKE_MONOTONIC": "1",
-            # Else threads of Python that wait for each other's lock by the steady clock do not sleep but spin.
+            # Else Python threads that wait for a lock by the monotonic clock would spin.
             "FAKETIME_FORCE_MONOTONIC_FIX": "0",
         }
 
     def time(self) -> float:
-        """The time of day of the process, for one that shares its clock without the library."""
+        """The time of day of the process, for a process without the library."""
         return time.time() + self._offset
 
     def step(self, seconds: float) -> None:
-        """Set the clock forward, or back when `seconds` is negative."""
+        """Set the clock forward, or back if `seconds` is negative."""
         self._offset += seconds
         self._write()
 
     def _write(self) -> None:
-        # Replaced in one step: a half-written number would be another time.
+        # Replaced atomically: a half-written number would be another time.
         self._path.parent.mkdir(parents=True, exist_ok=True)
         written = self._path.with_suffix(".new")
         written.write_text(f"{self._offset:+.6f}\n", encoding="ascii")
@@ -53,7 +53,7 @@ class SteppedClock:
 
 
 def is_installed() -> bool:
-    """Whether the library is there."""
+    """Whether the library is installed."""
     return bool(_found())
 
 

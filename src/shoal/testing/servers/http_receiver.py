@@ -1,4 +1,4 @@
-"""A small HTTP server on loopback that keeps every request it gets: collectors of traces, webhooks."""
+"""A small HTTP server on loopback that records its requests: collectors of traces, webhooks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Received(NamedTuple):
-    """One request that came in."""
+    """One request."""
 
     path: str
     headers: dict[str, str]
@@ -18,7 +18,7 @@ class Received(NamedTuple):
 
 
 class HttpReceiver:
-    """Answers every POST with what `answer` gives, a status, and keeps the request."""
+    """Answers every POST with the status from `answer`, and records the request."""
 
     def __init__(self, answer: Callable[[int], int] = lambda _: 200) -> None:
         self.received: list[Received] = []
@@ -52,7 +52,7 @@ class HttpReceiver:
 
 @contextmanager
 def http_receiver(answer: Callable[[int], int] = lambda _: 200) -> Iterator[HttpReceiver]:
-    """A receiver on a free port; `answer` gets the number of the request and gives its status."""
+    """A receiver on a free port; `answer` maps the number of a request to a status."""
     receiver = HttpReceiver(answer)
     try:
         yield receiver

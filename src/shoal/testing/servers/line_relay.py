@@ -1,4 +1,4 @@
-"""A relay on loopback between clients and a real server, whose lines can be reset, cut, stalled and garbled at will."""
+"""A relay on loopback between clients and a real server whose connections can be reset, cut, stalled and garbled."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class LineRelay:
-    """Passes bytes on between clients and the server at `port`. Clients connect to `url_port`.
+    """Relays bytes between clients and the server at `port`. Clients connect to `url_port`.
 
-    All verbs but `mend` take effect at once and need no await."""
+    All methods but `mend` take effect at once, without await."""
 
     def __init__(self, port: int, *, host: str = "127.0.0.1") -> None:
         self.url_port = 0
@@ -31,50 +31,50 @@ class LineRelay:
 
     @property
     def lines(self) -> int:
-        """How many lines stand now."""
+        """The number of open connections."""
         return len(self._lines)
 
     def reset(self) -> None:
-        """Every line ends with a TCP reset, on both sides. New lines are accepted."""
+        """Reset every connection on both sides. New ones are accepted."""
         for line in list(self._lines):
             line.reset()
 
     def hang_up(self) -> None:
-        """Every line is closed in order, as a server does that shuts down or that has CLIENT KILL."""
+        """Close every connection in order, as a server that shuts down, or CLIENT KILL."""
         for line in list(self._lines):
             line.close()
 
     def cut(self) -> None:
-        """Every line is reset, and new ones are refused until `mend`."""
+        """Reset every connection and refuse new ones until `mend`."""
         if self._server is not None:
             self._server.close()
             self._server = None
         self.reset()
 
     async def mend(self) -> None:
-        """Accept lines again, at the same port."""
+        """Accept connections again, at the same port."""
         if self._server is None:
             self._server = await asyncio.start_server(self._accept, self._host, self.url_port, reuse_address=True)
             self.url_port = self._server.sockets[0].getsockname()[1]
 
     def stall(self, seconds: float) -> None:
-        """For this long nothing is passed on in either direction; then all of it is."""
+        """Hold back all bytes in both directions for this long."""
         if self._reopening is not None:
             self._reopening.cancel()
         self._is_open.clear()
         self._reopening = asyncio.get_running_loop().call_later(seconds, self._is_open.set)
 
     def garble(self) -> None:
-        """Every client gets bytes that no server has sent."""
+        """Send bytes to every client that are not from the server."""
         for line in list(self._lines):
             line.client.write(NOISE)
 
     def break_off(self, *, after: int = 1) -> None:
-        """The next answer is broken off after this many bytes: its line is closed in the middle of it."""
+        """Close the connection of the next answer after this many of its bytes."""
         self._bytes_left = after
 
     async def close(self) -> None:
-        """End it. Harmless when it has ended already."""
+        """Close it. Closing again is harmless."""
         self.cut()
         if self._reopening is not None:
             self._reopening.cancel()

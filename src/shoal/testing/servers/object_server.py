@@ -14,8 +14,7 @@ from shoal.testing.servers.programs import START_SECONDS, free_port, wait_for_an
 
 
 class MotoServer:
-    """Object storage that speaks S3, and queues that speak SQS, in a process of its own. It forgets everything when it
-    ends."""
+    """A process with object storage that speaks S3 and queues that speak SQS. It loses everything when it ends."""
 
     ENVIRONMENT = MappingProxyType({"AWS_ACCESS_KEY_ID": "shoal", "AWS_SECRET_ACCESS_KEY": "for-moto-alone"})
 
@@ -43,15 +42,15 @@ class MotoServer:
         self._ask(name, "PUT")
 
     def drop_bucket(self, name: str) -> None:
-        """It must be empty."""
+        """Delete the bucket, which must be empty."""
         self._ask(name, "DELETE")
 
     def url(self, bucket: str, prefix: str = "", *, port: int | None = None) -> str:
-        """The URL of an archive there; another port is that of a gate in front of it."""
+        """The URL of an archive in it; `port` may be a gate in front of it."""
         return f"s3://{bucket}/{prefix}?endpoint=http://127.0.0.1:{port or self.port}&region=us-east-1"
 
     def queues_url(self, prefix: str, *, port: int | None = None, redelivery: int = 30) -> str:
-        """The URL of a pipe there; another port is that of a relay in front of it."""
+        """The URL of a pipe in it; `port` may be a relay in front of it."""
         endpoint = f"http://127.0.0.1:{port or self.port}"
         return f"sqs://{prefix}?region=us-east-1&endpoint={endpoint}&redelivery={redelivery}"
 
@@ -73,7 +72,7 @@ class MotoServer:
 
 
 class Gate:
-    """A port in front of a server on loopback. Shut, it refuses new connections and aborts those that are open."""
+    """A port in front of a server on loopback. Closed, it refuses new connections and aborts open ones."""
 
     def __init__(self, target: int) -> None:
         self._target = target

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests on a free port; it can be stopped, killed and restarted."""
+"""A real PostgreSQL server for tests on a free port, which can be stopped, killed and restarted."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ POSTGRES_PASSWORD = "s3cr3t/w@rd"
 
 
 def find_postgres() -> Path:
-    """The folder of PostgreSQL's programs: Debian keeps them out of the PATH, one folder per version."""
+    """The folder of PostgreSQL's programs: Debian has one per version, outside of the PATH."""
     return Path(_newest() or missing("postgresql")).parent
 
 
 def is_installed() -> bool:
-    """Whether there is a PostgreSQL server to start."""
+    """Whether PostgreSQL is installed."""
     return _newest() is not None
 
 
@@ -34,9 +34,9 @@ def _newest() -> str | Path | None:
 
 
 class PostgresServer:
-    """A PostgreSQL server in a temporary folder of its own, with a password. Started by root, it runs as another user.
+    """A PostgreSQL server in a temporary folder, with a password. Started by root, it runs as another user.
 
-    Options are lines of postgresql.conf. Without `durable` nothing is ever synced to the disk, which is faster."""
+    Options are lines of postgresql.conf. Without `durable` nothing is synced to disk, which is faster."""
 
     def __init__(self, *options: str, durable: bool = False) -> None:
         self._programs = find_postgres()
@@ -47,18 +47,18 @@ class PostgresServer:
         synced = [] if durable else ["fsync=off", "full_page_writes=off"]
         self._options = [word for option in (*always, *synced, *options) for word in ("-c", option)]
         self._process: subprocess.Popen[bytes] | None = None
-        # Not in a test's own folder: the other user could not get in there.
+        # Not in a test's folder: another user may not enter it.
         self.folder = Path(tempfile.mkdtemp(prefix="shoal-postgres-"))
         if self._user is not None:
             os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
         self._make_cluster()
 
     def url(self, database: str = "postgres") -> str:
-        """Where a database of this server is, with the password."""
+        """The URL of a database, with the password."""
         return f"postgresql://shoal:{quote(POSTGRES_PASSWORD, safe='')}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> PostgresServer:
-        """Start it and wait until it takes connections."""
+        """Start it and wait until it accepts connections."""
         with (self.folder / "postgres.log").open("ab") as log:
             self._process = self._popen("postgres", "-D", str(self.folder / "data"), *self._options, output=log)
         try:
@@ -69,13 +69,13 @@ class PostgresServer:
         return self
 
     def stop(self) -> None:
-        """The server ends every session, writes everything and ends. Harmless when it has ended already."""
+        """Stop it in order: it ends every session and writes everything. Stopping again is harmless."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """The server ends as in a crash, without writing anything, and recovers at its next start.
+        """End it as in a crash: it writes nothing and recovers at its next start.
 
-        SIGQUIT, not SIGKILL: the processes of its sessions end too, and leave no lock that prevents that start."""
+        SIGQUIT, not SIGKILL: the session processes end too, and leave no lock that prevents that start."""
         self._end(signal.SIGQUIT)
 
     def restart(self) -> None:
@@ -83,31 +83,31 @@ class PostgresServer:
         self.start()
 
     def remove(self) -> None:
-        """End it and remove its folder."""
+        """Stop it and remove its folder."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def new_database(self, name: str) -> str:
-        """Make a database; gives its URL."""
-        # A copy of files takes a quarter of the time that a copy through the log takes. Older servers know no other.
+        """Make a database; returns its URL."""
+        # Copying files takes a quarter of the time of a copy through the log. Older servers know no other way.
         version = int((self.folder / "data" / "PG_VERSION").read_text())
         self.call(f'CREATE DATABASE "{name}"' + (" STRATEGY file_copy" if version >= 15 else ""))
         return self.url(name)
 
     def call(self, sql: str, *, database: str = "postgres") -> str:
-        """What psql prints for statements: a line per row, columns separated by |."""
+        """The output of psql for statements: a line per row, columns separated by |."""
         command = [str(self._programs / "psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-c", sql, self.url(database)]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=START_SECONDS).stdout.strip()
 
     def session(self, database: str = "postgres") -> subprocess.Popen[str]:
-        """A psql that takes statements on its standard input."""
+        """A psql that reads statements from its standard input."""
         command = [str(self._programs / "psql"), "-XqAt", self.url(database)]
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
 
     def log(self) -> str:
-        """What the server has written about itself."""
+        """The server's log."""
         return (self.folder / "postgres.log").read_text(errors="replace")
 
     def _answers(self) -> bool:
@@ -139,7 +139,7 @@ class PostgresServer:
 
 
 def _unprivileged() -> pwd.struct_passwd:
-    """PostgreSQL does not run as root: its own user, or nobody."""
+    """The user of the server: PostgreSQL does not run as root."""
     try:
         return pwd.getpwnam("postgres")
     except KeyError:

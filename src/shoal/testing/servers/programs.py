@@ -1,4 +1,4 @@
-"""Programs that tests start as servers: where they are installed, what happens when one is missing, free ports."""
+"""Server programs for tests: where they are installed, what happens if one is missing, free ports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from shoal.testing.waiting import wait_until
 
 START_SECONDS = 120.0  # only a server that does not start takes this long
-_OUR_PORTS = (15_000, 32_000)  # below those that Linux and macOS give out
+_OUR_PORTS = (15_000, 32_000)  # below the ports that Linux and macOS assign
 
 
 def find_program(name: str) -> str:
@@ -25,7 +25,7 @@ def find_program(name: str) -> str:
 
 def missing(name: str) -> NoReturn:
     """A missing server skips the test on a laptop and fails it where CI is set."""
-    import pytest  # here alone: `shoal chaos` starts servers too, without a test around it
+    import pytest  # only here: `shoal chaos` starts servers without pytest
 
     if os.environ.get("CI"):
         pytest.fail(f"{name} is not installed: apt-get install {name}")
@@ -33,7 +33,7 @@ def missing(name: str) -> NoReturn:
 
 
 def wait_for_answer(process: subprocess.Popen[Any] | None, answers: Callable[[], bool]) -> None:
-    """Wait until a server that was just started answers; a RuntimeError when it ends instead, or takes too long."""
+    """Wait until a starting server answers; RuntimeError if it ends or takes too long."""
 
     def has_started() -> bool:
         if process is None or process.poll() is not None:
@@ -44,10 +44,10 @@ def wait_for_answer(process: subprocess.Popen[Any] | None, answers: Callable[[],
 
 
 def free_port() -> int:
-    """A loopback port on which no server listens. It is none of those that the system gives to connections and to
-    servers without a port of their own: such a port may be taken before the caller's server is up."""
+    """A free loopback port, outside of the range from which the system assigns ports: such a port could be taken before
+    the server starts."""
     while True:
-        port = random.SystemRandom().randrange(*_OUR_PORTS)  # never the same numbers as another process
+        port = random.SystemRandom().randrange(*_OUR_PORTS)  # not the numbers of another process
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
             return port

@@ -1,4 +1,4 @@
-"""Real forward proxies for tests, each on a loopback address of its own, and a gateway that fetches a given URL."""
+"""Real forward proxies for tests, each on its own loopback address, and a gateway that fetches a given URL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FETCH_SECONDS = 5.0
 
 
 class _ProxyServer:
-    """A proxy's process. It fetches from its own loopback address, so a site sees which proxy was used."""
+    """The process of a proxy. It fetches from its own loopback address, so a site sees which proxy was used."""
 
     def __init__(self, address: str, *, scheme: str, user: str, password: str) -> None:
         self.address = address
@@ -27,7 +27,7 @@ class _ProxyServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def stop(self) -> None:
-        """End it. Harmless when it has ended already."""
+        """Stop it. Stopping again is harmless."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(START_SECONDS)
@@ -49,7 +49,7 @@ class _ProxyServer:
 
 
 class Tinyproxy(_ProxyServer):
-    """An HTTP proxy. With `user` it demands credentials; without `serves_us` it answers 403 to every request."""
+    """An HTTP proxy. With `user` it requires credentials; without `serves_us` it answers every request with 403."""
 
     def __init__(
         self, folder: Path, *, address: str, user: str = "", password: str = "", serves_us: bool = True
@@ -63,7 +63,7 @@ class Tinyproxy(_ProxyServer):
         self._config.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def start(self) -> Tinyproxy:
-        """Start it and wait until it can be connected to."""
+        """Start it and wait until it accepts connections."""
         self._start([self._program, "-d", "-c", str(self._config)])
         return self
 
@@ -78,7 +78,7 @@ class Microsocks(_ProxyServer):
         self._command = [self._program, "-i", address, "-p", str(self.port), "-b", address, *who]
 
     def start(self) -> Microsocks:
-        """Start it and wait until it can be connected to."""
+        """Start it and wait until it accepts connections."""
         self._start(self._command)
         return self
 
@@ -86,7 +86,7 @@ class Microsocks(_ProxyServer):
 class Gateway:
     """A service that fetches loopback pages for requests with the right key: `/?key=…&url=…`.
 
-    With `status` it answers that status itself, with `location` it redirects. `heads` are the requests it got."""
+    With `status` it answers that status itself, with `location` it redirects. `heads` are its requests."""
 
     def __init__(self, *, key: str, address: str = "127.0.0.1") -> None:
         self.key = key
@@ -135,5 +135,5 @@ class Gateway:
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {target.netloc}\r\nConnection: close\r\n\r\n".encode())
         answer = await reader.read()
         writer.close()
-        # Announced, so that no client sends its next request into a connection that is about to be closed.
+        # Announced, so that no client sends a request on a connection that is about to close.
         return answer.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)

@@ -12,13 +12,13 @@ from pathlib import Path
 from shoal.testing.servers.programs import START_SECONDS, find_program, free_port, missing, wait_for_answer
 from shoal.testing.waiting import wait_until
 
-# Debian's own command runs the server as another user, in folders that are shared by the machine.
+# Debian's command runs the server as another user, in shared folders.
 _PROGRAMS = "/usr/lib/rabbitmq/bin"
 
 
 class RabbitServer:
-    """One node with its own data, log, cookie and port mapper: several of them do not know of each other. Data stays in
-    the folder from one start to the next. With a `certificate`, a PEM file with its key, it listens with TLS, too."""
+    """One node with its own data, log, cookie and port mapper, so that nodes do not find each other. Data stays in the
+    folder between starts. With a `certificate`, a PEM file with its key, it also listens with TLS."""
 
     def __init__(self, folder: Path, *, certificate: Path | None = None) -> None:
         self.folder = folder
@@ -47,7 +47,7 @@ class RabbitServer:
                 command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
         with (self.folder / "rabbitmq.log").open("ab") as log:
-            # A session of its own: the server is several processes, which are signalled together.
+            # A session of its own: the server is several processes, which get signals together.
             self._process = subprocess.Popen(
                 [self._program], env=environ, cwd=self.folder, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -61,15 +61,15 @@ class RabbitServer:
         return self
 
     def at(self, prefix: str, *, port: int | None = None) -> str:
-        """The URL of a pipe there; another port is that of a relay in front of it."""
+        """The URL of a pipe in it; `port` may be a relay in front of it."""
         return f"amqp://guest:guest@127.0.0.1:{port or self.port}/?prefix={prefix}"
 
     def kill(self) -> None:
-        """SIGKILL: it loses what it has not yet written."""
+        """SIGKILL: unwritten data is lost."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """SIGTERM: it ends in good order."""
+        """SIGTERM: stop in order."""
         self._end(signal.SIGTERM)
 
     def restart(self) -> None:
@@ -77,15 +77,15 @@ class RabbitServer:
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: the processes stay alive and do not answer."""
+        """SIGSTOP: the processes are alive but do not answer."""
         self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT: after `pause`, they go on."""
+        """SIGCONT: continue after `pause`."""
         self._send(signal.SIGCONT)
 
     def remove(self) -> None:
-        """End it for good, and its port mapper."""
+        """Stop it and its port mapper for good."""
         self.kill()
         if self._mapper is not None:
             self._mapper.kill()
@@ -93,20 +93,20 @@ class RabbitServer:
             self._mapper = None
 
     def wait_for_the_disk(self, queue: str) -> None:
-        """Wait until it has noted on its disk that there is this quorum queue. RabbitMQ 3 takes seconds for that, and
-        killed before, it has a queue that answers nobody."""
+        """Wait until this quorum queue is on disk. RabbitMQ 3 takes seconds for that; killed before, it has a queue
+        that does not answer."""
         (noted,) = self.folder.glob("data/*/quorum/*/names.dets")
         wait_until(lambda: queue.encode() in noted.read_bytes(), otherwise=f"{queue} is not noted on the disk")
 
     def raise_alarm(self) -> None:
-        """Its memory is full, it says: nobody may send."""
+        """Raise the memory alarm: no client may send."""
         self.control("set_vm_memory_high_watermark", "0")
 
     def end_alarm(self) -> None:
         self.control("set_vm_memory_high_watermark", "0.6")
 
     def control(self, *arguments: str) -> str:
-        """What `rabbitmqctl` prints."""
+        """The output of `rabbitmqctl`."""
         command = [_program("rabbitmqctl"), "--quiet", *arguments]
         ran = subprocess.run(command, env=self._environ(), capture_output=True, text=True, timeout=START_SECONDS)
         assert ran.returncode == 0, f"{arguments}: {ran.stdout}{ran.stderr}"

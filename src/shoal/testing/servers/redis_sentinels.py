@@ -1,4 +1,4 @@
-"""Real sentinels for tests, with a master and a replica to watch."""
+"""Real sentinels for tests, with a master and a replica."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RedisSentinels:
         )
 
     def wait(self) -> None:
-        """Wait until the replica follows and every sentinel knows it and the other two."""
+        """Wait until the replica follows and every sentinel knows it and the other two sentinels."""
         wait_until(self._is_ready, otherwise="the sentinels do not know each other", pause=0.05)
 
     def _is_ready(self) -> bool:
@@ -50,7 +50,7 @@ class RedisSentinels:
         return is_linked and all(self._knows(port) == (1, 2) for port in self.ports)
 
     def _knows(self, port: int) -> tuple[int, int]:
-        """How many replicas of the master, and how many other sentinels, this one has found."""
+        """How many replicas of the master, and other sentinels, this sentinel has found."""
         from redis import Redis
         from redis.exceptions import ConnectionError as NotYet
 

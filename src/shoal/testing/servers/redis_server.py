@@ -1,4 +1,4 @@
-"""A real redis-server for tests, and a cluster of three: each can be killed and restarted."""
+"""A real redis-server for tests, and a cluster of three; each server can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MOST_BYTES_CUT = 4096
 
 
 class RedisServer:
-    """A redis-server with an append-only file. Data stays in the folder from one start to the next.
+    """A redis-server with an append-only file. Data stays in the folder between starts.
 
-    With `own_clock` its clock can be stepped, by the library libfaketime: from one start to the next, too."""
+    With `own_clock` its clock can be stepped by libfaketime, and stays so between starts."""
 
     def __init__(self, folder: Path, *options: str, own_clock: bool = False) -> None:
         self.folder = folder
@@ -34,7 +34,7 @@ class RedisServer:
 
     @property
     def append_only_file(self) -> Path:
-        """The append-only file that Redis writes to now: the one with the highest number."""
+        """The append-only file in use: the one with the highest number."""
         files = (self.folder / "appendonlydir").glob("*.incr.aof")
         return max(files, key=lambda path: int(path.name.split(".")[-3]))
 
@@ -54,11 +54,11 @@ class RedisServer:
         return self
 
     def kill(self) -> None:
-        """SIGKILL: Redis loses what it has not yet written."""
+        """SIGKILL: unwritten data is lost."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """SIGTERM: Redis writes everything and ends. Harmless when it has ended already."""
+        """SIGTERM: Redis writes everything and ends. Stopping again is harmless."""
         self._end(signal.SIGTERM)
 
     def restart(self) -> None:
@@ -66,31 +66,31 @@ class RedisServer:
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: the process stays alive and does not answer."""
+        """SIGSTOP: the process is alive but does not answer."""
         self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT: after `pause`, it goes on."""
+        """SIGCONT: continue after `pause`."""
         self._send(signal.SIGCONT)
 
     def step_clock(self, seconds: float) -> None:
-        """Set its time of day forward, or back when `seconds` is negative. It notices nothing but the time."""
+        """Set its time of day forward, or back if `seconds` is negative."""
         assert self._clock is not None, "a server with own_clock=True"
         self._clock.step(seconds)
 
     def wait_for_the_file(self) -> None:
-        """Wait until every write that Redis has acknowledged is in the append-only file."""
+        """Wait until every acknowledged write is in the append-only file."""
         wait_until(lambda: not self.call("INFO", "persistence")["aof_buffer_length"], otherwise="Redis does not flush")
 
     def lose_tail(self, draw: random.Random, *, safe: tuple[Path, int] | None = None) -> None:
-        """Do what a power cut does: cut the end off the append-only file, at any byte. `safe` is a file and its size
-        below which nothing is cut."""
+        """Truncate the append-only file at any byte, as a power cut does. `safe`: a file, and the size that it keeps at
+        least."""
         path = self.append_only_file
         kept = safe[1] if safe is not None and path == safe[0] else 0
         os.truncate(path, max(kept, path.stat().st_size - draw.randrange(MOST_BYTES_CUT)))
 
     def call(self, *command: str | int) -> Any:
-        """One command, on a connection of its own."""
+        """One command, on its own connection."""
         from redis import Redis
 
         with Redis(port=self.port, protocol=2, socket_timeout=START_SECONDS, driver_info=None) as client:
@@ -139,7 +139,7 @@ class RedisCluster:
         return f"redis+cluster://{','.join(f'127.0.0.1:{node.port}' for node in self.nodes)}/"
 
     def start(self) -> RedisCluster:
-        """Start the nodes, share out the slots, and wait until each node sees all of them."""
+        """Start the nodes, assign the slots, and wait until each node sees all of them."""
         step = -(-self.SLOTS // self.NODES)
         for number, node in enumerate(self.nodes):
             node.start()
@@ -155,14 +155,14 @@ class RedisCluster:
         return self
 
     def wait(self) -> None:
-        """Wait until every node says that all slots are served."""
+        """Wait until every node reports that all slots are served."""
         wait_until(
             lambda: all(self._is_well(node) for node in self.nodes),
             otherwise="the nodes form no cluster with all slots",
         )
 
     def node_of(self, key: str) -> RedisServer:
-        """The node that has this key."""
+        """The node of this key."""
         step = -(-self.SLOTS // self.NODES)
         slot: int = self.nodes[0].call("CLUSTER", "KEYSLOT", key)
         return self.nodes[slot // step]

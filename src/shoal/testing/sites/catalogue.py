@@ -1,4 +1,5 @@
-"""What the catalogue site and the graph site show: pure content, the same for the same seed, and the truth about it."""
+"""The contents of the catalogue site and the graph site: pure, the same for the same seed, with the expected results of
+a crawl."""
 
 from __future__ import annotations
 
@@ -45,11 +46,10 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """A shop with listings, products, a sitemap and a feed; `base` and `reviews_base` are its hosts' addresses.
+    """A shop with listings, products, a sitemap and a feed; `base` and `reviews_base` are the addresses of its hosts.
 
-    Every product has one address that all its links use. A few of them are `/redirect/…`, so that a crawl which
-    follows redirects still fetches each page once.
-    """
+    All links to a product use one address. A few of these are `/redirect/…`, so that a crawl which follows redirects
+    still fetches each page once."""
 
     products: int = 200
     per_page: int = 20
@@ -89,7 +89,7 @@ class Catalogue:
         )
 
     def address(self, number: int) -> str:
-        """The path that links to a product use."""
+        """The path in links to a product."""
         folder = "redirect" if self._is_moved(number) else "product"
         return f"/{folder}/{self.sku(number)}.html"
 
@@ -107,7 +107,7 @@ class Catalogue:
         return {self.base + path for path in paths}
 
     def expected_missing(self) -> set[str]:
-        """Every linked URL that is a 404."""
+        """Every linked URL that answers 404."""
         return {f"{self.base}/product/gone-{number}.html" for number in range(0, self.products, GONE_EVERY)}
 
     def expected_reviews(self) -> set[str]:
@@ -171,7 +171,7 @@ class Catalogue:
         )
 
     def redirect(self, sku: str) -> str | None:
-        """Where a product that has moved is now."""
+        """The new path of a moved product."""
         number = self.number(sku)
         return None if number is None or not self._is_moved(number) else f"/product/{sku}.html"
 
@@ -248,7 +248,7 @@ class Catalogue:
         links = []
         for other in draw.sample(range(self.products), k=min(RELATED, self.products)):
             path = self.address(other)
-            # The clean link comes first, so the page is fetched under it whichever page is read first.
+            # The clean link comes first, so the page is always fetched under it.
             links.append(f'<li><a href="{path}">Book {other + 1}</a></li>')
             links.append(f'<li><a href="{self.base}{path}?utm_source=related&amp;fbclid={number}#buy">again</a></li>')
         return "".join(links)
@@ -268,9 +268,9 @@ class Catalogue:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkGraph:
-    """Numbered pages that link by a hash; links to 2i+1 and 2i+2 make each of them reachable from page 0.
+    """Numbered pages that link by a hash; links to 2i+1 and 2i+2 make each page reachable from page 0.
 
-    After them come pages `apart`, to which no link leads."""
+    After them come the pages `apart`, to which no link leads."""
 
     pages: int = 2000
     links: int = 8
@@ -296,7 +296,7 @@ class LinkGraph:
         return {self.url(number) for number in range(self.pages + self.apart)}
 
     def page(self, number: int, *, mark: str = "") -> Page:
-        """A page; the mark is for the eyes of the spider of `shoal chaos`."""
+        """A page; the mark is for the spider of `shoal chaos`."""
         links = "".join(f'<li><a href="{self.url(target)}">{target}</a></li>' for target in self.targets(number))
         shown = f'<p class="mark">{mark}</p>' if mark else ""
         return _page(f"Page {number}", f"<h1>{number}</h1>{shown}<ul>{links}</ul>")

@@ -1,4 +1,4 @@
-"""The catalogue as a web site on loopback: a shop, its slow review pages, and paths that make trouble."""
+"""The catalogue as a web site on loopback: a shop, its slow review pages, and paths with faults."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
 from shoal.testing.sites.catalogue import Catalogue, Page
-from shoal.testing.sites.loopback import Hit, LoopbackServer, Reply, Request, reply
-from shoal.testing.sites.page_replies import number_of, page_reply
+from shoal.testing.sites.loopback import Hit, LoopbackServer, Reply, Request, number_of, page_reply, reply
 
 FLAKY_FAILURES = 2
 
 
 @dataclass(kw_only=True)
 class CatalogueSite:
-    """A shop on the first host and its slow review pages on the second one.
+    """A shop on the first host and its slow review pages on the second.
 
-    `rate_limit=(n, seconds)` and `fail_paths={path: status}` make it difficult.
-    """
+    `rate_limit=(n, seconds)` and `fail_paths={path: status}` add faults."""
 
     products: int = 200
     per_page: int = 20
@@ -105,7 +103,7 @@ class CatalogueSite:
         return result
 
     def _special(self, request: Request) -> Reply | None:
-        """Answers that are not the same each time, or not pages."""
+        """Responses that differ each time, or are no pages."""
         path = urlsplit(request.path).path
         if path == "/echo":
             return _echo(request)
@@ -161,12 +159,12 @@ class CatalogueSite:
         return self.catalogue.review(number_of(path)) if path.startswith("/slow/") else None
 
     def _slow_delay(self, target: str) -> float:
-        """Between once and twice the latency, the same for the same page."""
+        """Between once and twice the latency, always the same for a page."""
         return self.slow_host_latency * (1 + max(0, number_of(urlsplit(target).path)) * 7 % 10 / 10)
 
 
 def _echo(request: Request) -> Reply:
-    """What was sent, as JSON."""
+    """The request as JSON."""
     shown = {
         "method": request.method,
         "path": request.path,

@@ -1,7 +1,9 @@
-"""The graph of numbered pages as a web site on loopback."""
+"""The graph of numbered pages as a web site on loopback; KneeSite serves it from a host with limited capacity."""
 
 from __future__ import annotations
 
+import random
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,15 +11,14 @@ from pathlib import Path
 from typing import Self
 
 from shoal.testing.sites.catalogue import LinkGraph, Page
-from shoal.testing.sites.loopback import Hit, LoopbackServer, Reply, Request
-from shoal.testing.sites.page_replies import number_of, page_reply
+from shoal.testing.sites.loopback import Hit, LoopbackServer, Reply, Request, number_of, page_reply
 
 
 @dataclass(kw_only=True)
 class GraphSite:
-    """Numbered pages `/g/0`, `/g/1`, … spread over the hosts, all reachable from the first but those `apart`.
+    """Numbered pages `/g/0`, `/g/1`, … spread over the hosts, all reachable from the first except those `apart`.
 
-    `marks` are texts that pages show by their number; those of `marks_once` are shown in the first answer only."""
+    `marks` are texts on pages, by number; `marks_once` are shown only in the first response."""
 
     pages: int = 2000
     links: int = 8
@@ -57,7 +58,7 @@ class GraphSite:
 
     @property
     def url(self) -> str:
-        """Where a crawl starts."""
+        """The first page of a crawl."""
         return self.graph.url(0)
 
     @property
@@ -100,3 +101,24 @@ class GraphSite:
             return None
         once = "" if number in self._shown else self.marks_once.get(number, "")
         return self.graph.page(number, mark=self.marks.get(number, once))
+
+
+HEAVY_SHARE = 0.1
+HEAVY_TIMES = 3.0
+
+
+@dataclass(kw_only=True)
+class KneeSite(GraphSite):
+    """Responses take longer and longer above `bears` requests per second. Some pages are slower than others at any
+    pace. Above `rate_limit`, requests are refused."""
+
+    bears: float
+    _free_at: float = field(default=0.0, init=False)
+    _rng: random.Random = field(default_factory=lambda: random.Random(1), init=False)
+
+    def _answer(self, request: Request) -> Reply:
+        now = time.monotonic()
+        waits = max(self._free_at - now, 0.0)
+        self._free_at = now + waits + 1 / self.bears
+        own = self.latency * (HEAVY_TIMES if self._rng.random() < HEAVY_SHARE else self._rng.uniform(0.8, 1.2))
+        return super()._answer(request)._replace(delay=waits + own)

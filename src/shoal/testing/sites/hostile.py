@@ -1,4 +1,4 @@
-"""A site on loopback that does what bad sites do, one behaviour per path. For tests of fetchers and workers."""
+"""A site on loopback that behaves badly, one behaviour per path, for tests of fetchers and workers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REDIRECTS: Final = {
 
 class HostileSite:
     """`async with HostileSite() as site: site.url("/slow-headers")`. `pause` is the wait between dripped bytes, `pages`
-    are answers of a test's own."""
+    are a test's own responses."""
 
     def __init__(self, *, pause: float = 1.0, host: str = "127.0.0.1", port: int = 0) -> None:
         self.pause = pause
@@ -67,7 +67,7 @@ class HostileSite:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for writer in self._writers:
-            # Not close(): that would wait for clients that stopped reading.
+            # Not close(): it would wait for clients that stopped reading.
             writer.transport.abort()
         await asyncio.sleep(0)
 
@@ -91,7 +91,7 @@ class HostileSite:
         self._writers.discard(writer)
 
     async def _answer(self, head: bytes, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; false when the connection is not to be used again."""
+        """Answer one request; False if the connection must not be used again."""
         self.requests.append(head)
         target = head.split(b" ", 2)[1].decode("ascii", "replace")
         path, _, query = target.partition("?")
@@ -116,7 +116,7 @@ class HostileSite:
 
 
 def page_of(path: str, head: bytes = b"") -> bytes:
-    """The whole answer of a path that answers in one piece."""
+    """The whole response of a path that answers in one piece."""
     if path.startswith("/redirects/"):
         following = int(path.rpartition("/")[2]) + 1
         return answer(status="302 Found", headers=f"Location: /redirects/{following}\r\n")
@@ -128,7 +128,7 @@ def page_of(path: str, head: bytes = b"") -> bytes:
 
 
 def answer(body: bytes = b"", *, status: str = "200 OK", headers: str = "Content-Type: text/html\r\n") -> bytes:
-    """A well-formed answer with this body."""
+    """A well-formed response with this body."""
     return f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode("latin-1") + body
 
 
@@ -180,7 +180,7 @@ def _with_bad_headers(path: str) -> bytes | None:
 
 
 def _large(path: str) -> bytes | None:
-    """As large as they may be."""
+    """Header fields of the largest allowed size."""
     match path:
         case "/headers/cookies":
             return answer(b"ok", headers=f"Set-Cookie: a={'b' * 4000}\r\n" * 90)
@@ -342,7 +342,7 @@ async def _reset_in_body(writer: asyncio.StreamWriter, pause: float) -> None:
 
 
 def _says(text: bytes) -> Behaviour:
-    """Write these bytes and hang up."""
+    """Write these bytes and close."""
 
     async def behave(writer: asyncio.StreamWriter, pause: float) -> None:
         await _raw(writer, text)

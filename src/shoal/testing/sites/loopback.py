@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server on loopback that remembers, by its own clock, what it was asked and when."""
+"""A small HTTP/1.1 server on loopback that logs its requests by its own clock."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import errno
 import itertools
 import json
 import math
+import re
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,13 +17,15 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple, TextIO, cast
 
+from shoal.testing.sites.catalogue import Page
+
 PORT_TRIES = 20
 MAX_HEAD_BYTES = 64 * 1024
 
 
 class Hit(NamedTuple):
-    """One request as the site saw it: `time` is the monotonic clock when its head was there, `wall` the calendar's,
-    `peer` the address it came from."""
+    """One request as the site saw it: `time` is the monotonic clock after its head was read, `wall` the calendar time,
+    `peer` the address of the client."""
 
     time: float
     wall: float
@@ -35,7 +38,7 @@ class Hit(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One request. `host` is the address that was connected to, `path` has the query, header names are lower case."""
+    """One request. `host` is the connected address, `path` includes the query, header names are lower case."""
 
     host: str
     method: str
@@ -46,7 +49,7 @@ class Request(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer ready for the wire, sent after `delay` seconds."""
+    """An encoded response, sent after `delay` seconds."""
 
     status: int
     head: bytes
@@ -62,7 +65,7 @@ def reply(
     headers: Mapping[str, str] | None = None,
     delay: float = 0.0,
 ) -> Reply:
-    """An answer with its head written out once."""
+    """A response with its head encoded."""
     payload = body.encode() if isinstance(body, str) else body
     lines = [
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
@@ -74,7 +77,7 @@ def reply(
 
 
 def pace_violations(hits: Iterable[Hit], *, interval: float, tolerance: float = 0.0) -> int:
-    """How many consecutive requests to one host came closer together than the interval less the tolerance."""
+    """How many consecutive requests to one host were closer together than the interval less the tolerance."""
     closest = interval - tolerance
     return sum(
         later - earlier < closest
@@ -84,7 +87,7 @@ def pace_violations(hits: Iterable[Hit], *, interval: float, tolerance: float = 
 
 
 def busiest_window(hits: Iterable[Hit], *, seconds: float = 1.0) -> int:
-    """The most requests that one host saw within any window of this length."""
+    """The most requests to one host within any window of this length."""
     most = 0
     for times in _times_by_host(hits).values():
         window: deque[float] = deque()
@@ -97,7 +100,7 @@ def busiest_window(hits: Iterable[Hit], *, seconds: float = 1.0) -> int:
 
 
 def read_log(path: Path) -> list[Hit]:
-    """The hits of a log file; a last line still being written is left out."""
+    """The hits in a log file; a partly written last line is left out."""
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
     return [Hit(**json.loads(line)) for line in lines]
 
@@ -113,10 +116,9 @@ def _times_by_host(hits: Iterable[Hit]) -> dict[str, list[float]]:
 class LoopbackServer:
     """Serves `answer` on one port of several loopback addresses.
 
-    `rate_limit=(n, seconds)` answers 429 with Retry-After beyond n requests of a host in that time;
-    `fail_paths` answers these paths with the given status, always. `refuses` says of a request at this time whether it
-    is answered 503 with `Retry-After: 1`.
-    """
+    `rate_limit=(n, seconds)` answers 429 with Retry-After above n requests per host in that time; `fail_paths` always
+    answers these paths with the given status. `refuses` decides at each request whether it is answered with 503 and
+    `Retry-After: 1`."""
 
     answer: Callable[[Request], Reply]
     hosts: Sequence[str] = ("127.0.0.1",)
@@ -135,7 +137,7 @@ class LoopbackServer:
     _log_file: TextIO | None = field(default=None, init=False)
 
     async def start(self) -> None:
-        """Bind every host; those beyond the first that this machine does not have are left out."""
+        """Bind every host; further hosts that this machine does not have are left out."""
         for _ in range(PORT_TRIES):
             if await self._bind_all():
                 break
@@ -146,7 +148,7 @@ class LoopbackServer:
             self._log_file = self.log.open("a", buffering=1, encoding="utf-8")
 
     async def close(self) -> None:
-        """Stop listening, drop the connections, end the log."""
+        """Stop listening, close the connections and the log."""
         for server in self._servers:
             server.close()
         for connection in list(self._connections):
@@ -159,7 +161,7 @@ class LoopbackServer:
             self._log_file = None
 
     def take(self, request: Request, *, now: float) -> Reply:
-        """Answer one request and note it."""
+        """Answer one request and log it."""
         result = self._answer(request, now=now)
         agent = request.headers.get("user-agent", "")
         hit = Hit(now, time.time(), request.host, request.method, request.path, agent, result.status, request.peer)
@@ -228,7 +230,7 @@ class LoopbackServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One client. Requests are answered one after the other, in the order they came."""
+    """One client. Requests are answered one after the other, in order."""
 
     def __init__(self, server: LoopbackServer, host: str) -> None:
         self._server = server
@@ -304,3 +306,19 @@ class _Connection(asyncio.Protocol):
         self._transport.write(result.head if request.method == "HEAD" else result.head + result.body)
         if request.headers.get("connection", "").lower() == "close":
             self._transport.close()
+
+
+NUMBERED = re.compile(r"/(?:catalogue/page-|slow/|flaky/|g/)(\d{1,9})(?:\.html)?")
+
+
+def page_reply(page: Page | None, *, delay: float) -> Reply:
+    """The page, or a 404."""
+    if page is None:
+        return reply("<title>Not found</title><h1>Not found</h1>", status=404, delay=delay)
+    return reply(page.body, kind=page.kind, delay=delay)
+
+
+def number_of(path: str) -> int:
+    """The number in a path, or -1."""
+    match = NUMBERED.fullmatch(path)
+    return int(match[1]) if match else -1

@@ -1,4 +1,4 @@
-"""A site of large pages behind a narrow line: so many bytes per second for all its answers together."""
+"""A site of large pages behind a slow connection: a byte rate for all its responses together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ END_SECONDS: Final = 10.0
 
 @contextlib.contextmanager
 def narrow_site(*, bytes_per_second: int) -> Iterator[str]:
-    """Its URL, until the block ends. Each page links to twenty others, without end."""
+    """Its URL, until the block ends. Each page links to twenty others, endlessly."""
     found: list[str] = []
     begun, over = threading.Event(), threading.Event()
 
@@ -41,8 +41,8 @@ def narrow_site(*, bytes_per_second: int) -> Iterator[str]:
 
 
 class _Line:
-    """Lets one chunk after the other through, by the clock: on a busy machine a chunk may be late, and the next ones
-    make up for it."""
+    """Passes one chunk after the other, by the clock: if a chunk is late on a busy machine, the next ones make up for
+    it."""
 
     def __init__(self, bytes_per_second: int) -> None:
         self._seconds = CHUNK_BYTES / bytes_per_second
@@ -78,10 +78,10 @@ class _Line:
 
 
 def page_for(path: str) -> bytes:
-    """The page at this path: its number, in a tree, is the digits of the path."""
+    """The page at this path; its number in the tree is the digits of the path."""
     number = int("".join(filter(str.isdigit, path)) or 0)
     links = "".join(f'<a href="/{LINKS * number + index}">x</a>' for index in range(1, LINKS + 1))
-    # No two pages say the same: equal ones would be taken for a trap.
+    # No two pages are equal: equal pages would be taken for a trap.
     text = " ".join(f"{number * factor % 99_991:x}" for factor in range(1, WORDS))
     return f"<html><body>{links}<p>{text}</p>{'x' * BODY_BYTES}".encode()[:BODY_BYTES]
 

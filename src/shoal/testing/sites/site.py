@@ -1,8 +1,7 @@
-"""Web sites on loopback to crawl in tests and in the demo: a catalogue, and a graph of numbered pages.
+"""Web sites on loopback for tests and the demo: a catalogue, and a graph of numbered pages.
 
-Both know the truth about themselves and keep a log of every request by their own clock. They run in the current
-event loop, or in a process of their own: `python -m shoal.testing.sites.site --products 300 --log hits.jsonl`.
-"""
+Both know the expected result of a crawl and log every request by their own clock. They run in the current event loop,
+or as a process: `python -m shoal.testing.sites.site --products 300 --log hits.jsonl`."""
 
 from __future__ import annotations
 
@@ -19,14 +18,7 @@ from shoal.testing.sites.catalogue_site import CatalogueSite
 from shoal.testing.sites.graph_site import GraphSite
 from shoal.testing.sites.loopback import Hit, busiest_window, pace_violations, read_log
 
-__all__ = [
-    "CatalogueSite",
-    "GraphSite",
-    "Hit",
-    "busiest_window",
-    "pace_violations",
-    "read_log",
-]
+__all__ = ["CatalogueSite", "GraphSite", "Hit", "busiest_window", "pace_violations", "read_log"]
 
 
 def main() -> None:
@@ -109,7 +101,7 @@ def _stop_at_end(stop: asyncio.Event) -> None:
 
 
 def _is_pipe(descriptor: int) -> bool:
-    """A terminal or /dev/null says nothing about who started this process; the end of a pipe does."""
+    """Only the end of a pipe shows that the parent process has ended; a terminal or /dev/null does not."""
     mode = os.fstat(descriptor).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 

@@ -1,4 +1,4 @@
-"""The test site in a process of its own, for crash tests and the demo."""
+"""The test site as a process, for crash tests and the demo."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START_SECONDS = 20.0
 
 
 class SiteProcess(NamedTuple):
-    """A site in a process of its own. `hits()` reads its log so far."""
+    """A process with a site. `hits()` reads its log so far."""
 
     url: str
     urls: list[str]
@@ -30,7 +30,7 @@ class SiteProcess(NamedTuple):
 
 @contextlib.contextmanager
 def site_process(*arguments: str, log: Path, prefix: Sequence[str] = ()) -> Iterator[SiteProcess]:
-    """Run the site in a process of its own until the block ends; the prefix is a command that runs it elsewhere."""
+    """Run the site as a process until the block ends; the prefix is a command that runs it elsewhere."""
     command = [*prefix, sys.executable, "-m", "shoal.testing.sites.site", "--log", str(log), *arguments]
     # A session of its own: Ctrl-C is for the crawl, which still finishes its pages.
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Sites without end, each made of pages that a crawler cannot tell from good ones by looking at one of them."""
+"""Endless sites, whose single pages look like good ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRODUCTS: Final = 60
 
 
 def trap_page(target: str) -> bytes | None:
-    """The HTML of a path and query, or None where there is no trap."""
+    """The HTML of a path and query, or None outside of a trap."""
     path, _, query = target.partition("?")
     name = path[1:].partition("/")[0].partition(";")[0]
     make = _TRAPS.get(name)
@@ -32,7 +32,7 @@ def _page(title: str, hrefs: Iterable[str], text: str = "") -> str:
 
 
 def _calendar(path: str, query: str) -> str:
-    """/calendar/2031/05 and its days, to the end of time and back to its beginning."""
+    """/calendar/2031/05 and its days, without end."""
     numbers = [int(part) for part in path.split("/")[2:] if part] or [2031, 5]
     year, month = numbers[0], numbers[1]
     if len(numbers) == 3:
@@ -47,7 +47,7 @@ def _calendar(path: str, query: str) -> str:
 
 
 def _session(make: Callable[[str, int], str]) -> Callable[[str, str], str]:
-    """A site of few pages, each of which hands out new session ids with every link."""
+    """A few pages whose links have a new session id each time."""
 
     def page(path: str, query: str) -> str:
         number = int(path.partition(";")[0].rpartition("-")[2] or 0) if "-" in path else 0
@@ -64,7 +64,7 @@ def _letters(text: str) -> str:
 
 
 def _shop(path: str, query: str) -> str:
-    """A list that can be narrowed by any mix of six facets, each of five values."""
+    """A list that can be narrowed by any mix of six facets with five values each."""
     chosen = dict(parse_qsl(query))
     mixes = ({**chosen, name: value} for name, values in FACETS.items() for value in values)
     hrefs = ["/shop?" + urlencode(sorted(mix.items())).replace("&", "&amp;") for mix in mixes]
@@ -74,7 +74,7 @@ def _shop(path: str, query: str) -> str:
 
 
 def _equal(path: str, query: str) -> str:
-    """/equal/ lists ten thousand pages, each of which is the same and lists more."""
+    """/equal/ lists ten thousand pages, which are all the same and list more."""
     if path == "/equal/":
         return _page("An index", (f"/equal/{number}" for number in range(EQUAL_PAGES)))
     number = int(path.rpartition("/")[2])
@@ -83,7 +83,7 @@ def _equal(path: str, query: str) -> str:
 
 
 def _product(path: str, query: str) -> str:
-    """Pages that are worth it: each says something of its own."""
+    """Good pages, each with its own text."""
     return _page("Product", (), f"An honest description of {path} in other words.")
 
 

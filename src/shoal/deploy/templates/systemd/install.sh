@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs this fleet on this machine, or brings it up to date; as root. /etc/@unit@/env stays as it is.
+# Installs this fleet on this machine, or brings it up to date; as root. Keeps an existing /etc/@unit@/env.
 set -eu
 cd "$(dirname "$0")"
 id shoal >/dev/null 2>&1 || useradd --system --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin shoal

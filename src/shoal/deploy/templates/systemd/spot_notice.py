@@ -1,7 +1,7 @@
-"""Waits for the notice that this spot machine will be taken away, then stops the units that it is given.
+"""Waits for the notice that this spot machine will be taken away, then stops the given units.
 
-For AWS, which tells only who asks its metadata service. Made by `shoal deploy systemd`; needs nothing but Python.
-SPOT_METADATA: the address of the service, SPOT_SECONDS: how often it is asked."""
+For AWS, whose metadata service has to be polled. Made by `shoal deploy systemd`; needs only Python. SPOT_METADATA: the
+address of the service; SPOT_SECONDS: the interval of polling."""
 
 import http.client
 import os
@@ -19,7 +19,7 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def asked(path: str, *, method: str = "GET", **headers: str) -> str:
-    """What the metadata service answers; empty: there is nothing at this path."""
+    """The answer of the metadata service; empty: nothing at this path."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     request = urllib.request.Request(ADDRESS + path, method=method, headers=named)  # noqa: S310 -- an address of ours
     try:
@@ -33,13 +33,13 @@ def asked(path: str, *, method: str = "GET", **headers: str) -> str:
 
 
 def notice() -> str:
-    """The notice, as the service words it; empty: this machine stays."""
+    """The notice, as the service words it; empty: none."""
     token = asked("/latest/api/token", method="PUT", X_aws_ec2_metadata_token_ttl_seconds=VALID_SECONDS)
     return asked("/latest/meta-data/spot/instance-action", X_aws_ec2_metadata_token=token)
 
 
 def main(units: list[str]) -> int:
-    """Wait for the notice; the exit code is that of `systemctl stop`."""
+    """Wait for the notice; returns the return code of `systemctl stop`."""
     said = ""
     while True:
         try:

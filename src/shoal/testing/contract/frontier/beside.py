@@ -1,4 +1,4 @@
-"""All promises again with another crawl at work on the same frontier.
+"""All promises again while another crawl works on the same frontier.
 
 class TestMyFrontierBesideOthers(BesideOthers, TestMyFrontier): ...
 """
@@ -13,16 +13,17 @@ from shoal.model import Crawl, Done, Pool
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import BESIDE, LEASE_SECONDS, FrontierCase, make_task
 
-# The hosts of most promises, and one of its own.
+# The hosts of most promises, and the host of the other crawl.
 HOSTS = ("a.test", "b.test", "c.test", "a.test via pool", "b.test via pool")
 OWN_HOST = "beside.test"
-# Its starts lie further back than the intervals of most promises, and its limits, which are no stricter, still count.
+# Its starts are longer ago than the intervals of most promises; its limits are no stricter.
 SINCE_ITS_STARTS = 50.0
 
 
 class BesideOthers(FrontierCase):
-    """Another crawl has the hosts of the promises, too: it has started requests there, wants no more for now, and has
-    others in flight on a host of its own. It leaves all hosts as they are, so every promise holds as it stands."""
+    """Another crawl has tasks on the hosts of the promises: it has started requests there, wants no more for now, and
+    has requests in flight on its own host. It changes nothing for the other crawls, so every promise holds
+    unchanged."""
 
     _is_at_work = False
 

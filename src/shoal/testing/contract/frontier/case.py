@@ -1,4 +1,4 @@
-"""Fixtures and short functions for the usual calls, shared by the frontier's contract tests."""
+"""Fixtures and helpers of the frontier's contract tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.model import Crawl, Lease, LeaseBatch, Task
 from shoal.testing.clock import FakeClock
 
 CRAWL = "contract"
-BESIDE = "beside"  # a crawl that is at work on the same hosts, in suites that say so
+BESIDE = "beside"  # another crawl on the same hosts, see beside.py
 LEASE_SECONDS = 60.0
 
 
@@ -32,26 +32,21 @@ async def listed(frontier: Frontier) -> list[Crawl]:
 
 
 async def take(
-    frontier: Frontier,
-    limit: int = 100,
-    *,
-    horizon: float = 0.0,
-    worker: str = "w1",
-    landed: Sequence[Lease] = (),
+    frontier: Frontier, limit: int = 100, *, horizon: float = 0.0, worker: str = "w1", landed: Sequence[Lease] = ()
 ) -> LeaseBatch:
-    """A lease call on the usual terms of these tests."""
+    """A lease call with the usual arguments of these tests."""
     return await frontier.lease([CRAWL], limit, worker=worker, seconds=LEASE_SECONDS, horizon=horizon, landed=landed)
 
 
 async def take_one(frontier: Frontier) -> Lease:
-    """One lease; the test fails if none can be lent."""
+    """One lease; the test fails if there is none."""
     batch = await take(frontier, 1)
     assert len(batch.leases) == 1
     return batch.leases[0]
 
 
 async def check_counts(frontier: Frontier, **expected: int) -> None:
-    """Only these counters are above zero, and their sum is the number of known tasks."""
+    """Only these counters are above zero; their sum is the number of known tasks."""
     progress = await frontier.progress(CRAWL)
     names = ("queued", "delayed", "leased", "done", "dead", "cancelled")
     assert {name: getattr(progress, name) for name in names if getattr(progress, name)} == expected
@@ -59,15 +54,15 @@ async def check_counts(frontier: Frontier, **expected: int) -> None:
 
 
 class FrontierCase:
-    """The fixtures. A subclass says how to open its frontier.
+    """The fixtures. A subclass opens its frontier.
 
-    `is_sharded`: each shard counts the requests through exits by itself, so promises about an exit towards all hosts of
-    a crawl do not hold."""
+    `is_sharded`: each shard counts requests through exits separately, so promises about an exit across hosts do not
+    hold."""
 
     is_sharded = False
 
     def need_one_shard(self) -> None:
-        """Skip where exits are counted per shard."""
+        """Skip if exits are counted per shard."""
         if self.is_sharded:
             pytest.skip(
                 "each shard of a crawl counts the requests through exits by itself, and refuses accounts and budgets"
@@ -76,8 +71,8 @@ class FrontierCase:
     async def open(
         self, folder: Path, clock: Callable[[], float], steady: Callable[[], float] | None = None
     ) -> Frontier:
-        """The frontier whose state lies in this folder; opened again, a second view of the same state. `steady` is the
-        steady clock of the process that opens it; without one it notices no step of the clock."""
+        """The frontier with its state in this folder; opened again, a second view of the same state. `steady` is the
+        monotonic clock of the process; without it, steps of the clock are not noticed."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -86,7 +81,7 @@ class FrontierCase:
 
     @pytest.fixture
     async def frontier(self, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Frontier]:
-        """A frontier with one crawl, whose lanes have no pace unless a test gives them one."""
+        """A frontier with one crawl; its lanes have no pace unless a test sets one."""
         frontier = await self.open(tmp_path, clock)
         await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100))
         yield frontier

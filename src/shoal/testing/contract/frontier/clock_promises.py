@@ -1,4 +1,4 @@
-"""What every frontier promises about its clock: a step of it and an outage change nothing for the crawl."""
+"""Frontier promises about the clock: clock steps and outages change nothing for a crawl."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shoal.testing.contract.frontier.case import (
 
 HOUR = 3600.0
 USUAL = Crawl(id=CRAWL, spider="s", interval=0.0, cap=100)
-# Verbs that may change what the delayed task of the first lane waits for.
+# Verbs that may change when the delayed task of the first lane is due.
 VERBS: dict[str, Callable[[Frontier], Awaitable[object]]] = {
     "put": lambda frontier: frontier.put(CRAWL, [make_task(2)]),
     "update_lane": lambda frontier: frontier.update_lane(CRAWL, "a.test", LaneUpdate(cap=7)),
@@ -40,7 +40,7 @@ VERBS: dict[str, Callable[[Frontier], Awaitable[object]]] = {
 
 
 class SlowLine:
-    """The clock of a frontier as a process reads it whose next call takes so many seconds, and whose answer so many."""
+    """The clock of a frontier, seen by a process whose next call, and its answer, take this many seconds."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
@@ -55,11 +55,11 @@ class SlowLine:
 
 
 class ClockPromises(FrontierCase):
-    """Steps of the clock, and times in which nobody could reach the frontier."""
+    """Clock steps, and times without a reachable frontier."""
 
     @pytest.fixture
     async def steady(self, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Frontier]:
-        """The frontier of a process that has a steady clock."""
+        """The frontier of a process with a monotonic clock."""
         frontier = await self.open(tmp_path, clock, clock.steady)
         await frontier.open_crawl(USUAL)
         yield frontier
@@ -90,7 +90,7 @@ class ClockPromises(FrontierCase):
                 clock.step(seconds)
         gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
         assert min(gaps) >= 2.0 - 1e-6
-        # A clock that went back is noticed by a time that is up to a second old.
+        # A step back is noticed by comparing with a time that is up to a second old.
         assert max(gaps) <= 3.5
 
     @pytest.mark.parametrize("slow", [0.2, 3.0])
@@ -166,7 +166,7 @@ class ClockPromises(FrontierCase):
         self, steady: Frontier, clock: FakeClock
     ) -> None:
         await steady.put(CRAWL, [make_task(1), make_task(2, "b.test"), make_task(3, "b.test")])
-        # Either lane may come first: they wait equally long, and may lie in shards on different servers.
+        # Either lane may come first: both wait equally long, perhaps in shards on different servers.
         leases = {lease.task.key: lease for lease in (await take(steady, 2)).leases}
         clock.step(HOUR)
         rest = LaneUpdate(rest_seconds=10.0)
@@ -182,7 +182,7 @@ class ClockPromises(FrontierCase):
     async def test_a_step_back_is_noticed_by_whatever_changes_a_crawl(
         self, steady: Frontier, clock: FakeClock, verb: str
     ) -> None:
-        """Else the crawl's time stands still until a worker asks for leases."""
+        """Else the crawl's time stops until a worker asks for leases."""
         await steady.put(CRAWL, [make_task(1, delay=50.0)])
         await take(steady, 0)
         clock.step(-HOUR)
@@ -296,7 +296,7 @@ class ClockPromises(FrontierCase):
     async def test_a_start_that_lies_too_far_ahead_is_brought_back_in_a_paused_crawl(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
-        """People see when its lanes would start, and they start as soon as it is resumed."""
+        """People see when its lanes would start; they start as soon as it is resumed."""
         clock.step(HOUR)
         await frontier.put(CRAWL, [make_task(1)])
         clock.step(-HOUR)
@@ -314,7 +314,7 @@ class ClockPromises(FrontierCase):
         await steady.put(CRAWL, [make_task(1), make_task(2)])
         lease = await take_one(steady)
         clock.step(HOUR)
-        # This process has not asked for leases before, and takes the clock for right.
+        # This process has not asked for leases yet and trusts the clock.
         await other.reserve(CRAWL, "a.test")
         clock.advance(1.5)
         assert keys(await take(steady, landed=[lease])) == [2]

@@ -1,4 +1,4 @@
-"""What a frontier promises about exits (proxies and accounts): chosen and quarantined for the whole fleet together."""
+"""Frontier promises about exits (proxies and accounts): chosen and quarantined for the whole fleet."""
 
 from __future__ import annotations
 
@@ -8,19 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.frontier.base import Frontier
-from shoal.model import (
-    DIRECT,
-    Budgets,
-    Crawl,
-    CrawlState,
-    DeadFilter,
-    Done,
-    ExitStatus,
-    ExitUse,
-    Lease,
-    Pool,
-    Retry,
-)
+from shoal.model import DIRECT, Budgets, Crawl, CrawlState, DeadFilter, Done, ExitStatus, ExitUse, Lease, Pool, Retry
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import CRAWL, FrontierCase, check_counts, keys, make_task, take, take_one
 
@@ -28,7 +16,7 @@ LANE = "a.test via pool"
 
 
 def make_pool(*exits: str, **limits: Any) -> Pool:
-    """A pool whose exits have no pace unless a test gives them one."""
+    """A pool whose exits have no pace unless a test sets one."""
     return Pool(**{"name": "pool", "exits": exits or ("x", "y", "z"), "interval": 0.0, "cap": 100, **limits})
 
 
@@ -44,7 +32,7 @@ async def fill(frontier: Frontier, count: int, *lanes: str, first: int = 0) -> N
 
 
 async def end(frontier: Frontier, lease: Lease, verdict: Any, **use: Any) -> None:
-    """The request of a lease ended with this verdict; its task is queued again as a free retry."""
+    """End the request of a lease with this verdict; its task is queued again as a free retry."""
     report = ExitUse(verdict=verdict, **use)
     await frontier.settle([Retry(lease=lease, reason=verdict, free=True, exit=report)])
 

@@ -1,4 +1,4 @@
-"""What every frontier promises about feeders: each has its own time, and a crawl is fed while one of them has any."""
+"""Frontier promises about feeders: each has its own time, and a crawl is fed while one of them has time left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPEN = f"{STAYER}worker"
 
 
 async def is_finished(frontier: Frontier, crawl: str = CRAWL) -> bool:
-    """Whether a worker that asks for leases hears that the crawl has nothing left to do."""
+    """Whether a worker that asks for leases is told that the crawl is finished."""
     return bool((await frontier.lease([crawl], 1, worker="w", seconds=60.0, horizon=0.0)).finished)
 
 

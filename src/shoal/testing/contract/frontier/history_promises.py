@@ -1,4 +1,4 @@
-"""What every frontier promises about the history of crawls, and about duties, each of which has one holder."""
+"""Frontier promises about the history of crawls, and about duties, each of which has one holder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def point_of(done: int) -> Point:
 
 
 async def keep_some(frontier: Frontier, clock: FakeClock, number: int, *, every: float) -> None:
-    """So many points, the last one now."""
+    """Write this many points, the last one now."""
     for done in range(number):
         if done:
             clock.advance(every)
@@ -52,10 +52,10 @@ async def done_of(frontier: Frontier, *, seconds: float, most: int = 500) -> lis
 
 
 class HistoryPromises(FrontierCase):
-    """Points kept and read, duties taken and given up."""
+    """Points written and read, duties taken and released."""
 
     async def write_unreadable_point(self, frontier: Frontier, crawl: str) -> None:
-        """Let the latest point of the crawl become bytes that are none. Only a backend can do that."""
+        """Replace the latest point of the crawl by undecodable bytes. Only a backend can do that."""
         pytest.skip("this frontier keeps no bytes that could be damaged, or its test does not say how")
 
     async def test_a_point_is_read_as_it_was_kept_with_the_time_of_the_frontier(
@@ -203,7 +203,7 @@ class HistoryPromises(FrontierCase):
         await second.hold_duty(DUTY, "b", seconds=0.0)
         late = await frontier.hold_duty(DUTY, "a", seconds=30.0, notes=b"late", term=first.term)
         assert late == (False, b"of b", later.term)
-        # Not taken either: what a renewal would take is another term.
+        # Not taken either: a renewal would be another term.
         assert await frontier.hold_duty(DUTY, "a", seconds=30.0, term=first.term) == late
         assert (await second.hold_duty(DUTY, "c", seconds=30.0)).is_ours
 

@@ -1,4 +1,4 @@
-"""What every frontier promises about a host that several crawls work on: they share its limits."""
+"""Frontier promises about hosts that several crawls share: their pace, and the turns of the crawls."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ from pathlib import Path
 import pytest
 
 from shoal.frontier.base import Frontier
-from shoal.frontier.rules.constants import HEEDED_SECONDS, LOOK_AGAIN_SECONDS
-from shoal.model import (
-    CrawlState,
-    Done,
-    ExitUse,
-    Handed,
-    LaneUpdate,
-    Released,
-    Retry,
-    stage_lane,
-)
+from shoal.frontier.rules.constants import HEEDED_SECONDS, LOOK_AGAIN_SECONDS, WANTS_SECONDS
+from shoal.frontier.rules.hosts import effective_weight
+from shoal.model import CrawlState, Done, ExitUse, Handed, LaneUpdate, Released, Retry, stage_lane
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import LEASE_SECONDS, FrontierCase, keys, make_task
 from shoal.testing.contract.frontier.host_case import (
@@ -29,6 +21,7 @@ from shoal.testing.contract.frontier.host_case import (
     ask,
     begin,
     fetch,
+    fetched_by_turns,
     make_pool,
 )
 
@@ -137,7 +130,7 @@ class HostPromises(FrontierCase):
     async def test_limits_count_while_a_crawl_that_goes_on_has_nothing_waiting(
         self, frontier: Frontier, clock: FakeClock, is_landed: bool
     ) -> None:
-        """Its last page is at its handler, and may lead to others there."""
+        """Its last page is in its handler and may yield links to the host."""
         await begin(frontier, ONE, interval=10.0, tasks=1)
         await begin(frontier, TWO, interval=1.0)
         (lease,) = (await ask(frontier, ONE)).leases
@@ -303,7 +296,7 @@ class HostPromises(FrontierCase):
         assert (await ask(frontier, ONE)).leases == []
         assert [lease.exit for lease in (await ask(frontier, TWO, 1)).leases] == ["x"]
 
-    # What shares nothing.
+    # A crawl that shares nothing.
 
     async def test_a_crawl_whose_pace_is_its_own_neither_looks_nor_is_looked_at(self, frontier: Frontier) -> None:
         await begin(frontier, ONE, interval=9.0, cap=1)
@@ -350,3 +343,113 @@ class HostPromises(FrontierCase):
         clock.advance(0.2)
         assert len((await ask(steady, ONE)).leases) == 1
         await steady.close()
+
+
+class TurnPromises(FrontierCase):
+    """Who starts the next request."""
+
+    @pytest.mark.parametrize("weight", [1.0, 100.0])
+    async def test_crawls_take_turns_however_many_tasks_wait(
+        self, frontier: Frontier, clock: FakeClock, weight: float
+    ) -> None:
+        await begin(frontier, ONE, interval=1.0, tasks=100, weight=weight)
+        await begin(frontier, TWO, interval=1.0, tasks=10, weight=weight)
+        counts = await fetched_by_turns(frontier, clock, seconds=18)
+        assert sum(counts.values()) == 18
+        assert abs(counts[ONE] - counts[TWO]) <= 2
+
+    async def test_a_crawl_with_more_weight_has_more_turns(self, frontier: Frontier, clock: FakeClock) -> None:
+        await begin(frontier, ONE, interval=1.0)
+        await begin(frontier, TWO, interval=1.0, weight=3.0)
+        counts = await fetched_by_turns(frontier, clock, seconds=40)
+        assert sum(counts.values()) == 40
+        assert abs(counts[TWO] - 30) <= 3
+
+    async def test_a_priority_that_changes_changes_the_turns(self, frontier: Frontier, clock: FakeClock) -> None:
+        await begin(frontier, ONE, interval=1.0)
+        await begin(frontier, TWO, interval=1.0)
+        counts = await fetched_by_turns(frontier, clock, seconds=10)
+        assert abs(counts[ONE] - counts[TWO]) <= 2
+        await begin(frontier, ONE, interval=1.0, settings={"priority": 1})
+        counts = await fetched_by_turns(frontier, clock, seconds=30)
+        assert abs(counts[TWO] - 30 / (1 + effective_weight(1.0, 1))) <= 2
+
+    async def test_a_crawl_without_workers_holds_nobody_up_for_long(self, frontier: Frontier, clock: FakeClock) -> None:
+        await begin(frontier, ONE, interval=1.0)
+        await begin(frontier, TWO, interval=1.0)
+        assert await fetch(frontier, ONE) == 1
+        assert await fetch(frontier, TWO) == 0
+        clock.advance(1.0)
+        assert await fetch(frontier, ONE) == 1
+        # The other crawl's turn was due a second ago.
+        clock.advance(WANTS_SECONDS - 0.01)
+        assert await fetch(frontier, ONE) == 0
+        clock.advance(LOOK_AGAIN_SECONDS)
+        assert await fetch(frontier, ONE) == 1
+
+    async def test_a_crawl_that_got_all_it_asked_for_holds_nobody_up(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await begin(frontier, ONE, interval=1.0)
+        await begin(frontier, TWO, interval=1.0)
+        assert await fetch(frontier, TWO, limit=1) == 1
+        for _ in range(5):
+            clock.advance(1.0)
+            assert await fetch(frontier, ONE) == 1
+
+    async def test_workers_that_leave_leases_to_each_other_still_want_start_slots(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        """Each start slot would be for the crawl that asks first."""
+        await begin(frontier, ONE, interval=1.0, weight=3.0)
+        await begin(frontier, TWO, interval=1.0)
+        counts = {ONE: 0, TWO: 0}
+        for step in range(60):
+            for name in sorted(counts, reverse=step % 2 == 0):
+                batch = await frontier.lease([name], 1, worker=name, seconds=LEASE_SECONDS, horizon=0.0, room=5)
+                await frontier.settle([Done(lease=lease) for lease in batch.leases])
+                counts[name] += len(batch.leases)
+            clock.advance(1.0)
+        assert sum(counts.values()) == 60
+        assert abs(counts[TWO] - 15) <= 3
+
+    async def test_a_crawl_that_comes_back_has_saved_no_turns_up(self, frontier: Frontier, clock: FakeClock) -> None:
+        await begin(frontier, ONE, interval=1.0)
+        await begin(frontier, TWO, interval=1.0)
+        await fetch(frontier, TWO)
+        for _ in range(20):
+            clock.advance(1.0)
+            await fetch(frontier, ONE)
+        clock.advance(1.0)
+        counts = await fetched_by_turns(frontier, clock, seconds=10)
+        assert sum(counts.values()) == 10
+        assert abs(counts[ONE] - counts[TWO]) <= 2
+
+    async def test_a_crawl_that_has_worked_alone_owes_nothing_to_one_that_came_while_it_was_away(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await begin(frontier, ONE, interval=1.0)
+        await begin(frontier, TWO, interval=1.0)
+        for _ in range(30):
+            clock.advance(1.0)
+            await fetch(frontier, ONE)
+        clock.advance(2 * HEEDED_SECONDS)
+        assert await fetch(frontier, TWO) == 1
+        clock.advance(1.0)
+        counts = await fetched_by_turns(frontier, clock, seconds=10)
+        assert sum(counts.values()) == 10
+        assert abs(counts[ONE] - counts[TWO]) <= 2
+
+    async def test_a_crawl_that_comes_has_no_more_turns_than_those_that_wait(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        """Also while the limits of a third crawl count that is far behind and wants no more."""
+        await begin(frontier, ONE, interval=1.0)
+        await begin(frontier, "third", interval=1.0)
+        assert await fetch(frontier, "third", limit=1) == 1
+        for _ in range(20):
+            clock.advance(1.0)
+            await fetch(frontier, ONE)
+        await begin(frontier, TWO, interval=1.0)
+        counts = await fetched_by_turns(frontier, clock, seconds=10)
+        assert abs(counts[ONE] - counts[TWO]) <= 2

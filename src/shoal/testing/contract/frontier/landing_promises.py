@@ -1,4 +1,4 @@
-"""What every frontier promises about requests that have landed: they free their places, once, and no more."""
+"""Frontier promises about requests that have landed: each frees its place, once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def _unknown(frontier: Frontier, _: FakeClock, leases: list[Lease]) -> obj
 
 async def _expired(frontier: Frontier, clock: FakeClock, leases: list[Lease]) -> object:
     for _ in range(int(LEASE_SECONDS) + 1):
-        # In steps that are no time away: the leases of workers that could not renew them would last once more.
+        # In small steps: after an outage, leases that could not be renewed would last again.
         clock.advance(1.0)
         await take(frontier, 0)
     return None
@@ -62,12 +62,12 @@ ENDS = [_done, _retried, _buried, _released, _evicted, _unknown, _expired]
 
 
 async def in_flight(frontier: Frontier) -> dict[str, int]:
-    """Requests in flight, of each lane that has any."""
+    """Requests in flight per lane."""
     return {lane.lane: lane.in_flight for lane in await frontier.lanes(CRAWL) if lane.in_flight}
 
 
 class LandingPromises(FrontierCase):
-    """The places of requests that were answered."""
+    """The places of answered requests."""
 
     async def test_a_request_that_has_landed_frees_its_place_at_once(
         self, frontier: Frontier, second: Frontier

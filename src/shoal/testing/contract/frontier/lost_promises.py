@@ -1,12 +1,11 @@
-"""What every frontier promises about leases that are lost with their workers: a death is charged to the page that was
-alone with it."""
+"""Frontier promises about lost leases, and about what deleted and finished crawls leave behind."""
 
 from __future__ import annotations
 
 import pytest
 
 from shoal.frontier.base import Frontier
-from shoal.frontier.rules.constants import SUSPECT_LOSSES
+from shoal.frontier.rules.constants import LEARNT_SECONDS, SUSPECT_LOSSES
 from shoal.model import Crawl, Dead, DeadFilter, Done, LaneUpdate, Lease, Released, Result, Retry, TaskState
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import (
@@ -19,6 +18,7 @@ from shoal.testing.contract.frontier.case import (
     take,
     take_one,
 )
+from shoal.testing.contract.frontier.host_case import LANES_OF_SEVERAL_STEPS, ONE, TWO, VIA_POOL, ask, begin, make_pool
 
 OTHER = "other"
 
@@ -29,7 +29,7 @@ async def make_suspect(frontier: Frontier, lease: Lease, *, worker: str = "w1") 
 
 
 class LostPromises(FrontierCase):
-    """Leases lost in company are free of charge; suspects are lent alone, and pay for it."""
+    """Leases lost together are free; suspects are leased alone, and a loss uses an attempt."""
 
     async def test_a_lease_lost_in_company_is_free_of_charge(self, frontier: Frontier, clock: FakeClock) -> None:
         await frontier.put(CRAWL, [make_task(1, max_attempts=1), make_task(2, max_attempts=1)])
@@ -60,14 +60,14 @@ class LostPromises(FrontierCase):
         await frontier.put(CRAWL, [make_task(number) for number in range(4)])
         held = await take(frontier)
         assert await frontier.evict("w1", suspects=[held.leases[2].token], cause="SIGSEGV") == 4
-        # The others come back together, up to the suspect.
+        # The others are leased together, up to the suspect.
         batches = [await take(frontier) for _ in range(3)]
         assert [keys(batch) for batch in batches] == [[0, 1], [2], [3]]
         assert [lease.alone for batch in batches for lease in batch.leases] == [False, False, True, False]
         assert {lease.attempt for batch in batches for lease in batch.leases} == {1}
 
     async def test_one_page_that_kills_buries_no_neighbour(self, frontier: Frontier) -> None:
-        """The worker dies whenever it has page 7, and nobody knows in which handler."""
+        """The worker dies whenever it has page 7; the handler is not known."""
         await frontier.put(CRAWL, [make_task(number, max_attempts=3) for number in range(20)])
         deaths = 0
         while not (batch := await take(frontier, 8)).finished:
@@ -113,7 +113,7 @@ class LostPromises(FrontierCase):
         assert status.detail == "its lease ended without a word from the worker host:34, which had only this page"
 
     async def test_a_suspect_that_waited_for_its_turn_does_not_pay_for_another_page(self, frontier: Frontier) -> None:
-        """A worker ends the pages it has before it begins a suspect: one of them may kill it."""
+        """A worker finishes its pages before it begins a suspect: one of them may kill it."""
         await frontier.put(CRAWL, [make_task(1, max_attempts=1)])
         await make_suspect(frontier, await take_one(frontier))
         await frontier.put(CRAWL, [make_task(2, "b.test", max_attempts=1)])
@@ -214,7 +214,7 @@ class LostPromises(FrontierCase):
             lent.append(len(batch.leases))
             alone += [lease.task.key for lease in batch.leases if lease.alone]
         assert alone == [1]
-        # First the lanes that waited longer, in a call that has a share for it; then it alone; then the others go on.
+        # First the lanes that waited longer, in a call with a share for the suspect; then it alone; then the others.
         assert lent == [5, 1, 6, 6, 6, 6]
 
     async def test_a_suspect_of_one_crawl_is_the_only_lease_of_a_call_for_several(self, frontier: Frontier) -> None:
@@ -232,7 +232,7 @@ class LostPromises(FrontierCase):
         assert lent[2] == []
 
     async def test_a_call_for_many_leases_lends_no_suspect_behind_others(self, frontier: Frontier) -> None:
-        """A backend may lend in parts: only the first part may be a suspect alone."""
+        """A backend may lease in parts: only the first part may be a suspect alone."""
         await frontier.open_crawl(Crawl(id=OTHER, spider="s", interval=0.0, cap=1000))
         await frontier.put(OTHER, [make_task(1, priority=-1)])
         (lease,) = (await frontier.lease([OTHER], 1, worker="w1", seconds=60.0, horizon=0.0)).leases
@@ -286,3 +286,123 @@ class LostPromises(FrontierCase):
         assert await frontier.evict("w1", known=[]) == 1
         again = await take_one(frontier)
         assert (again.alone, again.attempt) == (True, 1)
+
+
+class LegacyPromises(FrontierCase):
+    """What an ended or deleted crawl leaves to the others."""
+
+    async def test_requests_of_a_crawl_without_workers_are_reclaimed_by_who_looks(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        """Its own workers have as long as a lease to come back."""
+        await begin(frontier, ONE, cap=1)
+        await begin(frontier, TWO, cap=1)
+        await ask(frontier, ONE)
+        clock.advance(2 * LEASE_SECONDS - 1.0)
+        assert (await ask(frontier, TWO)).leases == []
+        assert (await frontier.progress(ONE)).leased == 1
+        clock.advance(1.0)
+        assert len((await ask(frontier, TWO)).leases) == 1
+        progress = await frontier.progress(ONE)
+        assert (progress.leased, progress.lost, progress.queued) == (0, 1, 50)
+
+    async def test_an_account_that_a_crawl_without_workers_holds_comes_free(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        self.need_one_shard()
+        await begin(frontier, ONE, VIA_POOL, pools=(make_pool("anna", exclusive=True),))
+        await begin(frontier, TWO, "b.test via pool", pools=(make_pool("anna", exclusive=True),))
+        await ask(frontier, ONE)
+        clock.advance(2 * LEASE_SECONDS - 1.0)
+        assert (await ask(frontier, TWO)).leases == []
+        clock.advance(1.0)
+        assert [lease.exit for lease in (await ask(frontier, TWO)).leases] == ["anna"]
+
+    async def test_a_rest_outlives_the_crawl_that_it_was_given_to(self, frontier: Frontier, clock: FakeClock) -> None:
+        await begin(frontier, ONE)
+        await begin(frontier, TWO)
+        await frontier.update_lane(ONE, "a.test", LaneUpdate(rest_seconds=30.0))
+        await frontier.delete_crawl(ONE)
+        await begin(frontier, "new")
+        clock.advance(29.0)
+        for name in (TWO, "new"):
+            assert (await ask(frontier, name)).leases == []
+        clock.advance(1.0)
+        for name in (TWO, "new"):
+            assert len((await ask(frontier, name, 1)).leases) == 1
+
+    async def test_a_start_outlives_its_crawl_but_what_is_in_flight_does_not(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await begin(frontier, ONE, cap=1)
+        await ask(frontier, ONE)
+        clock.advance(1.0)
+        await frontier.delete_crawl(ONE)
+        await begin(frontier, TWO, interval=2.0, cap=1)
+        clock.advance(0.9)
+        assert (await ask(frontier, TWO)).leases == []
+        clock.advance(0.1)
+        assert len((await ask(frontier, TWO)).leases) == 1
+
+    async def test_a_crawl_that_is_deleted_in_part_holds_nothing(self, frontier: Frontier, clock: FakeClock) -> None:
+        self.need_one_shard()
+        lanes = [VIA_POOL, *(f"{number}.test" for number in range(LANES_OF_SEVERAL_STEPS))]
+        pools = (make_pool("anna", exclusive=True),)
+        for name in (ONE, TWO):
+            await begin(frontier, name, *lanes, cap=1, tasks=1, pools=pools)
+        assert len((await ask(frontier, ONE, len(lanes))).leases) == len(lanes)
+        assert (await ask(frontier, TWO, len(lanes))).leases == []
+        await frontier.delete_crawl(ONE, seconds=0.0)
+        clock.advance(1.0)
+        assert len((await ask(frontier, TWO, len(lanes))).leases) == len(lanes)
+
+    async def test_rules_outlive_the_crawl_that_fetched_them(self, frontier: Frontier, clock: FakeClock) -> None:
+        await begin(frontier, ONE, needs_rules=True)
+        update = LaneUpdate(rules=b"allow", rules_seconds=100.0, base_interval=3.0, why="asks for it")
+        await frontier.update_lane(ONE, "a.test", update)
+        await frontier.delete_crawl(ONE)
+        clock.advance(90.0)
+        await begin(frontier, TWO, needs_rules=True)
+        (lease,) = (await ask(frontier, TWO)).leases
+        assert (lease.opens_lane, lease.interval, lease.base_interval) == (False, 3.0, 3.0)
+        assert (await frontier.rules(TWO, "a.test"))[1] == b"allow"
+        clock.advance(10.0)
+        assert [lease.opens_lane for lease in (await ask(frontier, TWO)).leases] == [True]
+
+    @pytest.mark.parametrize("is_deleted", [False, True])
+    async def test_a_pace_that_was_learnt_is_for_new_lanes_of_crawls_that_search(
+        self, frontier: Frontier, clock: FakeClock, is_deleted: bool
+    ) -> None:
+        await begin(frontier, ONE, interval=1.0, fastest=0.1)
+        await frontier.update_lane(ONE, "a.test", LaneUpdate(interval=0.3, learnt=0.25))
+        if is_deleted:
+            await frontier.delete_crawl(ONE)
+        clock.advance(LEARNT_SECONDS - 1.0)
+        await begin(frontier, TWO, "a.test", "b.test", interval=1.0, fastest=0.1)
+        await begin(frontier, "plain", interval=1.0)
+        paces = {lane.lane: (lane.interval, lane.base_interval) for lane in await frontier.lanes(TWO)}
+        assert paces == {"a.test": (0.25, 1.0), "b.test": (1.0, 1.0)}
+        assert [lane.interval for lane in await frontier.lanes("plain")] == [1.0]
+        clock.advance(1.0)
+        await begin(frontier, "late", interval=1.0, fastest=0.1)
+        assert [lane.interval for lane in await frontier.lanes("late")] == [1.0]
+
+    async def test_no_lane_is_faster_than_searches_of_its_crawl_may_make_it(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        async def pace_of(crawl: str) -> tuple[float, float]:
+            (lane,) = await frontier.lanes(crawl)
+            return lane.interval, lane.base_interval
+
+        await begin(frontier, ONE, interval=1.0, fastest=0.1)
+        await frontier.update_lane(ONE, "a.test", LaneUpdate(interval=0.2, learnt=0.2))
+        await begin(frontier, TWO, interval=1.0, fastest=0.5)
+        assert await pace_of(TWO) == (0.5, 1.0)
+        # The same crawl with another end of its search; an equally distant end changes nothing.
+        assert len((await ask(frontier, ONE, 1)).leases) == 1
+        for fastest, interval in ((0.1, 0.2), (0.25, 0.25), (0.1, 0.25), (2.0, 1.0)):
+            await frontier.open_crawl(Crawl(id=ONE, spider="s", interval=1.0, fastest=fastest))
+            assert await pace_of(ONE) == (interval, 1.0)
+        assert (await ask(frontier, ONE, 1)).ask_again == 1.0
+        await frontier.open_crawl(Crawl(id=TWO, spider="s", interval=1.0))
+        assert await pace_of(TWO) == (1.0, 1.0)

@@ -1,4 +1,4 @@
-"""What a frontier promises about exits that only some workers have: each lease call of theirs offers them."""
+"""Frontier promises about exits that only some workers have and offer with each lease call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LANE = f"a.test via {DE}"
 
 
 def offer(*exits: str, name: str = DE, **limits: Any) -> Pool:
-    """What a worker offers to a region; exits have no pace unless a test gives them one."""
+    """The offer of a worker to a region; exits have no pace unless a test sets one."""
     return Pool(**{"name": name, "exits": exits, "interval": 0.0, "cap": 100, **limits})
 
 

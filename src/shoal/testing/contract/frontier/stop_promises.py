@@ -1,4 +1,4 @@
-"""What every frontier promises about crawls that are stopped before their work is done."""
+"""Frontier promises about crawls that are stopped before their work is done."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def reason_of(frontier: Frontier) -> tuple[CrawlState, str]:
 
 
 class StopPromises(FrontierCase):
-    """Stopped by somebody, by a count, by time."""
+    """Stopped by a person, a count, or time."""
 
     async def test_a_stopped_crawl_lends_nothing_takes_results_and_keeps_its_tasks(
         self, frontier: Frontier, second: Frontier, clock: FakeClock
@@ -117,7 +117,7 @@ class StopPromises(FrontierCase):
         assert (batch.leases, batch.finished) == ([], ())
         assert await reason_of(second) == (CrawlState.STOPPED, "max_items 5 reached")
         assert (await listed(frontier))[0].finished == clock()
-        # What was lent before may go beyond it.
+        # Earlier leases may exceed it.
         assert (
             await second.settle([Dead(lease=lease, reason="x", notes={"items": 2}) for lease in theirs[1:]])
         ).stale == []
@@ -153,13 +153,13 @@ class StopPromises(FrontierCase):
         lease = await take_one(frontier)
         await frontier.set_feeding(CRAWL, "f", seconds=30.0)
         await frontier.settle([Done(lease=lease, notes={"items": 1})])
-        # What feeds it may have nothing more, and then it is finished.
+        # Its feeder may have no more URLs: then it is finished.
         await take(frontier)
         assert (await reason_of(frontier))[0] == CrawlState.RUNNING
         await frontier.set_feeding(CRAWL, f"{STAYER}w", seconds=60.0)
         batch = await take(frontier)
         assert (batch.leases, await reason_of(frontier)) == ([], (CrawlState.STOPPED, "max_items 1 reached"))
-        # Nobody keeps it open any more.
+        # No feeder keeps it open any more.
         await frontier.set_state(CRAWL, CrawlState.RUNNING)
         clock.advance(61.0)
         assert (await take(frontier)).finished == (CRAWL,)
@@ -194,7 +194,7 @@ class StopPromises(FrontierCase):
         for _ in range(4):
             clock.advance(20.0)
             assert len((await take(frontier, 1)).leases) == 1
-        # Nobody worked: this does not count. A paused crawl does not run.
+        # Time without workers, or paused, does not count.
         clock.advance(LONGEST_BREAK + 1.0)
         assert len((await take(frontier, 1)).leases) == 1
         await frontier.set_state(CRAWL, CrawlState.PAUSED)
@@ -206,7 +206,7 @@ class StopPromises(FrontierCase):
         leases = (await take(frontier, 1)).leases
         assert len(leases) == 1
         clock.advance(1.5)
-        # A worker that renews is there, too.
+        # A worker that renews counts.
         await frontier.extend(leases, seconds=LEASE_SECONDS)
         assert (await take(frontier)).leases == []
         assert await reason_of(frontier) == (CrawlState.STOPPED, "max_seconds 100 reached")
@@ -221,7 +221,7 @@ class StopPromises(FrontierCase):
         assert (await take(frontier)).finished == (CRAWL,)
         clock.advance(10.0)
         await frontier.put(CRAWL, [make_task(3), make_task(4)])
-        # It was finished for ten seconds, then stopped for thirty. Nobody was there, and it did not run.
+        # Finished for ten seconds, then stopped for thirty, without workers: it did not run.
         await frontier.settle([Done(lease=await take_one(frontier))])
         await frontier.set_state(CRAWL, CrawlState.STOPPED, reason="spider: enough")
         clock.advance(30.0)

@@ -1,4 +1,4 @@
-"""What every frontier promises about crawls whose keys expire."""
+"""Frontier promises about crawls whose keys expire."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ import msgspec
 from shoal.frontier.base import Frontier
 from shoal.model import Budgets, Crawl, CrawlState, Dead, DeadFilter, Done, LaneUpdate, Retry, TaskState
 from shoal.testing.clock import FakeClock
-from shoal.testing.contract.frontier.case import (
-    CRAWL,
-    FrontierCase,
-    listed,
-    make_task,
-)
+from shoal.testing.contract.frontier.case import CRAWL, FrontierCase, listed, make_task
 
 TTL = 100.0
 LATEST = 1.5 * TTL
@@ -27,7 +22,7 @@ async def put(frontier: Frontier, *numbers: int) -> int:
 
 
 async def finish(frontier: Frontier, *numbers: int) -> None:
-    """Put these keys and see them done."""
+    """Put these keys and settle them as done."""
     assert await put(frontier, *numbers) == len(numbers)
     await settle_all(frontier)
 
@@ -42,7 +37,7 @@ async def states(frontier: Frontier, numbers: Sequence[int]) -> list[TaskState]:
 
 
 class TtlPromises(FrontierCase):
-    """A key is known while its task lives, and for a while after."""
+    """A key is known while its task exists, and for a time after."""
 
     async def test_a_done_key_is_known_for_its_ttl_and_can_be_put_again_soon_after(
         self, frontier: Frontier, clock: FakeClock
@@ -69,7 +64,7 @@ class TtlPromises(FrontierCase):
             clock.advance(7.0)
             await finish(frontier, *range(100 * step, 100 * step + 5))
             ended |= dict.fromkeys(range(100 * step, 100 * step + 5), clock())
-            # Of the keys that must be known, those nearest to their end: a key that went too early does not come back.
+            # Of the keys that must be known, the nearest to their end: a key that expired too early does not come back.
             young = [key for key, at in ended.items() if clock() - at < TTL][:10]
             old = [key for key, at in ended.items() if clock() - at >= LATEST]
             assert set(await states(frontier, young)) == {TaskState.DONE}

@@ -1,4 +1,4 @@
-"""Visits: a page that is done and visited again later goes on as the same task."""
+"""Frontier promises about visits: a page that is visited again later continues as the same task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAY = 86_400.0
 
 
 def next_visit(lease: Lease, **fields: Any) -> Task:
-    """The task as it is visited next."""
+    """The task of the next visit."""
     visit = Visit(visits=1, at=1000.5, harvest=-(2**63), compared=1.5, changes=0.25, seconds=DAY)
     return msgspec.structs.replace(lease.task, visit=visit, **fields)
 
@@ -26,7 +26,7 @@ def visited(lease: Lease, **fields: Any) -> Done:
 
 
 class VisitPromises(FrontierCase):
-    """Promises about pages that are visited again."""
+    """Pages that are visited again."""
 
     async def test_a_page_is_lent_again_when_its_next_visit_is_due_and_not_before(
         self, frontier: Frontier, clock: FakeClock
@@ -138,7 +138,7 @@ class VisitPromises(FrontierCase):
         assert lent[1].task == next_visit(next(lease for lease in leases if lease.task.key == 1))
         assert (lent[1].attempt, lent[3].task.hastens) == (1, True)
         await check_counts(frontier, leased=2, delayed=1)
-        # Its next visit is due after this one, not also when the former one was planned.
+        # Its next visit is due after this one, not also at the time planned before.
         await frontier.settle([visited(lent[1]), Done(lease=lent[3])])
         clock.advance(DAY - 60.0)
         other = await take_one(frontier)

@@ -1,4 +1,4 @@
-"""What every store promises about its outbox: changes that wait until their sinks have them."""
+"""Store promises about the outbox: changes that wait until their sinks have them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shoal.store.base import READ_BYTES, ItemRule, Outgoing, PageLook, SinkPlace, Store
+from shoal.store.base import READ_BYTES, ItemRule, Outgoing, ScrapedPage, SinkPlace, Store
 from shoal.testing.contract.store.rows import Reopen, item
 from shoal.testing.waiting import eventually
 
@@ -17,7 +17,7 @@ OTHER = SinkPlace(spider="books", url="https://hooks.test/books", has_secret=Tru
 
 
 class OutboxPromises:
-    """Changes are queued with their items, and stay until they are said to have passed."""
+    """Changes are queued with their items, and stay until they are delivered."""
 
     async def test_new_and_changed_items_wait_for_the_sink(self, store: Store) -> None:
         sink = await store.outbox.add(PLACE)
@@ -199,12 +199,12 @@ class OutboxPromises:
             await store.mark_gone("books", unseen_since=200.0, at=250.5)
         await store.write([item("a", data={"n": 1}, at=300.0, token=2, crawl="c2")], [])
         await store.write([item("a", data={"n": 2}, at=400.0, token=3)], [])
-        await store.write([], [], looks=[gone_look(at=500.0)])
+        await store.write([], [], pages=[gone_page(at=500.0)])
         for _ in range(2):
             await store.mark_gone("books", missing_before=900.0, at=600.0)
         await store.write([item("a", data={"n": 3}, at=700.0, token=4)], [])
         await store.mark_gone("books", unseen_since=900.0, at=910.0)
-        await store.write([], [], looks=[gone_look("a", at=920.0)])
+        await store.write([], [], pages=[gone_page("a", at=920.0)])
         found = await drained(store, sink)
         assert [(change.change, change.at, change.data.replace(b" ", b"")) for change in found] == [
             ("new", 100.0, b'{"n":1}'),
@@ -233,9 +233,9 @@ class OutboxPromises:
         sink, other = await store.outbox.add(PLACE), await reopen()
         await store.write([item(f"{number:04}") for number in range(1500)], [])
         await drained(store, sink)
-        looks = [gone_look(at=200.0)]
+        pages = [gone_page(at=200.0)]
         marks = [one.mark_gone("books", missing_before=900.0, unseen_since=150.0, at=300.0) for one in (store, other)]
-        writes = asyncio.gather(*(one.write([], [], looks=looks) for one in (store, other)))
+        writes = asyncio.gather(*(one.write([], [], pages=pages) for one in (store, other)))
         assert sum(await asyncio.gather(*marks)) == 1500
         await writes
         found = await drained(store, sink)
@@ -264,18 +264,18 @@ class OutboxPromises:
         assert await again.outbox.add(PLACE) != sink
 
 
-def gone_look(*keys: str, at: float) -> PageLook:
-    """A look at the page of the item "a"."""
-    return PageLook(spider="books", url="https://a.test/a", keys=keys, at=at)
+def gone_page(*keys: str, at: float) -> ScrapedPage:
+    """A page at the page of the item "a"."""
+    return ScrapedPage(spider="books", url="https://a.test/a", keys=keys, at=at)
 
 
 async def waiting(store: Store, sink: int) -> list[tuple[str, int]]:
-    """Keys and versions of the changes that wait, at most a hundred."""
+    """Keys and versions of the waiting changes, at most a hundred."""
     return [(change.key, change.version) for change in await store.outbox.read(sink, limit=100)]
 
 
 async def drained(store: Store, sink: int) -> Sequence[Outgoing]:
-    """All changes that wait, dropped as they are read."""
+    """All waiting changes, deleted as they are read."""
     found: list[Outgoing] = []
     while batch := await store.outbox.read(sink, limit=500):
         found += batch

@@ -1,4 +1,4 @@
-"""What every store promises about reading: streams, filters, the fetch log, retention."""
+"""Store promises about reading: streams, pages of the newest items, and the attempts in the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal.store.base import ItemFilter, ItemRule, Store
+from shoal.errors import UsageError
+from shoal.store.base import ATTEMPTS_KEPT, LOOKED_THROUGH, FetchRow, ItemFilter, ItemRule, Store, StoredItem
 from shoal.testing.contract.store.rows import Reopen, everything, fetch, item
 
 A_YEAR = 365 * 86_400.0
@@ -181,3 +182,152 @@ class ReadPromises:
         assert [row.key for row in await store.fetches("c1", [0, 1, 2999, 5000])] == [5000]
         assert await store.count_items() == 1
         assert await store.tidy(retention=A_YEAR) == 0
+
+
+def attempt(number: int, **changes: object) -> FetchRow:
+    """One attempt at the task 1; each has its own token and time."""
+    return fetch(1, token=number, attempt=number, at=100.0 + number, **changes)
+
+
+class AttemptPromises:
+    @pytest.mark.parametrize("at_once", [True, False])
+    async def test_keeps_every_attempt_at_a_task_newest_first(
+        self, store: Store, reopen: Reopen, at_once: bool
+    ) -> None:
+        lines = [
+            attempt(1, outcome="retry:timeout"),
+            attempt(2, outcome="retry:http_503", status=503, etag='"2"', last_modified="then"),
+            attempt(3, etag='"3"'),
+        ]
+        for batch in [lines] if at_once else [[line] for line in lines]:
+            await store.write([], batch)
+        await store.write([], [fetch(2), fetch(1, crawl="c2")])
+        other = await reopen()
+        assert await other.attempts("c1", 1) == lines[::-1]
+        assert await other.fetches("c1", [1]) == [lines[-1]]
+        assert await other.attempts("c1", 2) == [fetch(2)]
+        assert await other.attempts("c1", 3) == []
+
+    async def test_an_attempt_that_is_written_again_is_one_attempt(self, store: Store) -> None:
+        lines = [attempt(1, outcome="retry:timeout"), attempt(2)]
+        for line in [*lines, *lines, lines[1]]:
+            await store.write([], [line])
+        assert await store.attempts("c1", 1) == lines[::-1]
+
+    async def test_an_attempt_names_what_it_archived_itself(self, store: Store) -> None:
+        lines = [
+            attempt(1, content_hash="aa", archived="pages/aa"),
+            attempt(2, outcome="retry:timeout"),
+            attempt(3, content_hash="bb", archived="pages/bb"),
+            attempt(4, outcome="http_404", status=404),
+        ]
+        for line in lines:
+            await store.write([], [line])
+        assert await store.attempts("c1", 1) == lines[::-1]
+
+    async def test_a_task_that_fails_for_ever_keeps_its_latest_attempts(self, store: Store) -> None:
+        lines = [attempt(number, outcome="retry:http_503") for number in range(1, 2 * ATTEMPTS_KEPT)]
+        for line in lines:
+            await store.write([], [line])
+        assert await store.attempts("c1", 1) == lines[::-1][:ATTEMPTS_KEPT]
+
+    async def test_attempts_go_with_their_crawl(self, store: Store) -> None:
+        await store.write([], [attempt(1, outcome="retry:timeout"), attempt(2)])
+        await store.write([], [attempt(1, outcome="retry:timeout", crawl="c2"), attempt(2, crawl="c2")])
+        await store.delete_crawl("c1")
+        assert await store.attempts("c1", 1) == []
+        assert len(await store.attempts("c2", 1)) == 2
+
+    async def test_old_attempts_are_dropped(self, store: Store) -> None:
+        now = time.time()
+        old, new = fetch(token=1, at=now - 40 * 86_400, outcome="retry:timeout"), fetch(token=2, at=now)
+        for line in (old, new):
+            await store.write([], [line])
+        await store.tidy(retention=20 * 86_400.0)
+        assert [line.token for line in await store.attempts("c1", 1)] == [2]
+
+    async def test_a_line_names_the_items_of_its_page(self, store: Store) -> None:
+        line = fetch(item_keys='["é\\"1","b"]')
+        await store.write([item('é"1'), item("b"), item("c")], [line])
+        assert await store.fetches("c1", [1]) == await store.attempts("c1", 1) == [line]
+
+    async def test_gives_items_by_their_keys(self, store: Store) -> None:
+        large = {"text": "x" * 200_000}
+        await store.write(
+            [item("a"), item("é'; --"), item("b", data=large), item("a", spider="shoes", data={"s": 1})], []
+        )
+        found = await store.items_named("books", ["b", "é'; --", "never", "b", "a\0", "\ud800"])
+        assert [(one.spider, one.key, len(one.data) > 100_000) for one in found] == [
+            ("books", "b", True),
+            ("books", "é'; --", False),
+        ]
+        (other,) = await store.items_named("shoes", ["a"])
+        assert (other.data.replace(b" ", b""), other.version) == (b'{"s":1}', 1)
+        assert await store.items_named("books", []) == []
+
+
+class NewestPromises:
+    """Pages of the newest items."""
+
+    async def test_pages_through_the_newest_items(self, store: Store) -> None:
+        for number in range(25):
+            await store.write([item(f"{number:02}", at=100.0 + number)], [])
+        await store.write([item("other", crawl="c2", at=900.0)], [])
+        first = await store.newest(ItemFilter(crawl="c1"), limit=10)
+        assert [stored.key for stored in first.items] == [f"{number:02}" for number in range(24, 14, -1)]
+        assert len(await all_newest(store, ItemFilter(crawl="c1"))) == 25
+        assert (await all_newest(store))[0].key == "other"
+        assert await all_newest(store, ItemFilter(crawl="never")) == []
+
+    async def test_a_page_that_is_just_full_may_be_the_last(self, store: Store) -> None:
+        await store.write([item("a"), item("b")], [])
+        assert (await store.newest(limit=2)).after == ""
+
+    async def test_items_that_come_meanwhile_shift_no_page(self, store: Store) -> None:
+        for number in range(6):
+            await store.write([item(str(number), at=100.0 + number)], [])
+        first = await store.newest(limit=3)
+        await store.write([item("new", at=500.0)], [])
+        second = await store.newest(limit=3, after=first.after)
+        assert [stored.key for stored in (*first.items, *second.items)] == ["5", "4", "3", "2", "1", "0"]
+
+    async def test_finds_a_text_in_keys_urls_and_fields(self, store: Store) -> None:
+        await store.write([item("Blue-1", data={"title": "A"})], [])
+        await store.write([item("2", url="https://a.test/shades/blue", data={"title": "B"})], [])
+        await store.write([item("3", data={"title": "The BLUE book", "author": "Zoë 100%_x"})], [])
+        await store.write([item("4", data={"title": "red"})], [])
+        found = {stored.key for stored in await all_newest(store, search="blue")}
+        assert found == {"Blue-1", "2", "3"}
+        assert [stored.key for stored in await all_newest(store, search="Zoë 100%_")] == ["3"]
+        assert await all_newest(store, search="1_0") == []
+        assert await all_newest(store, search="%") != await all_newest(store)
+
+    async def test_a_search_looks_through_a_bounded_number_and_goes_on(self, store: Store) -> None:
+        await store.write([item("needle", at=1.0)], [])
+        for start in range(0, LOOKED_THROUGH + 10, 5000):
+            keys = range(start, min(start + 5000, LOOKED_THROUGH + 10))
+            await store.write([item(str(number), at=100.0 + start) for number in keys], [])
+        assert [stored.key for stored in await all_newest(store, search="needle")] == ["needle"]
+
+    async def test_a_page_of_large_items_is_shorter(self, store: Store) -> None:
+        text = "x" * 4_000_000
+        for number in range(4):
+            await store.write([item(str(number), at=100.0 + number, data={"text": text})], [])
+        assert [stored.key for stored in await all_newest(store)] == ["3", "2", "1", "0"]
+
+    @pytest.mark.parametrize("after", ["nonsense", "-5", "9" * 40, '["2026-01-01","a","b"]', '["x","a","b"]', "\0"])
+    async def test_a_position_that_is_none_is_refused_or_leads_nowhere_wrong(self, store: Store, after: str) -> None:
+        await store.write([item("a")], [])
+        with pytest.raises(UsageError):
+            await store.newest(limit=5, after=after)
+
+
+async def all_newest(store: Store, which: ItemFilter = ItemFilter(), *, search: str = "") -> list[StoredItem]:
+    """All pages, one after the other."""
+    found: list[StoredItem] = []
+    after = ""
+    while True:
+        page = await store.newest(which, limit=10, after=after, search=search)
+        found += page.items
+        if not (after := page.after):
+            return found

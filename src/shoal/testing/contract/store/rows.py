@@ -1,4 +1,4 @@
-"""What the store's contract tests share: rows to write, and functions for the usual calls."""
+"""Helpers of the store's contract tests: rows to write, and the usual calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Reopen = Callable[[], Awaitable[Store]]
 
 @asynccontextmanager
 async def reopening(open_one: Reopen) -> AsyncIterator[Reopen]:
-    """Gives a function that opens one more handle each time it is called; all are closed at the end."""
+    """Yields a function that opens one more handle per call; all are closed at the end."""
     async with AsyncExitStack() as opened:
 
         async def open_again() -> Store:
@@ -27,7 +27,7 @@ async def reopening(open_one: Reopen) -> AsyncIterator[Reopen]:
 
 
 def item(key: str = "k", **changes: Any) -> ItemRow:
-    """An item row; `changes` are its fields. `data` may be bytes, or an object that is encoded."""
+    """An item row; `changes` are its fields. `data` may be bytes, or an object to be encoded."""
     fields: dict[str, Any] = {
         "spider": "books",
         "key": key,
@@ -44,7 +44,7 @@ def item(key: str = "k", **changes: Any) -> ItemRow:
 
 
 def fetch(key: int = 1, **changes: Any) -> FetchRow:
-    """A line of the fetch log; `changes` are its fields."""
+    """A log line; `changes` are its fields."""
     fields: dict[str, Any] = {
         "crawl": "c1",
         "key": key,
@@ -63,29 +63,29 @@ async def everything(store: Store, **which: Any) -> list[StoredItem]:
 
 
 async def contents(store: Store, **which: Any) -> list[Any]:
-    """The decoded data of the items: stores may write the same JSON in different ways."""
+    """The decoded data of the items: stores may spell the same JSON differently."""
     return [content(stored) for stored in await everything(store, **which)]
 
 
 async def kept(store: Store, **which: Any) -> list[tuple[str, int, Any]]:
-    """The versions that were kept: key, number, content."""
+    """The kept versions: key, number, content."""
     return [(row.key, row.version, content(row)) async for row in store.versions(ItemFilter(**which))]
 
 
 async def only(store: Store) -> StoredItem:
-    """The one item there is."""
+    """The only item."""
     (stored,) = await everything(store)
     return stored
 
 
 def content(stored: StoredItem) -> Any:
-    """What an item decodes to."""
+    """The decoded data of an item."""
     return msgspec.json.decode(stored.data)
 
 
 @contextmanager
 def files_no_larger_than(size: int) -> Iterator[None]:
-    """For this process the disk is full: no file may grow beyond this size."""
+    """Simulate a full disk for this process: no file may grow beyond this size."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

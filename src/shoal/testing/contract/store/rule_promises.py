@@ -1,4 +1,4 @@
-"""What every store promises about writing an item again: change tracking, rules, versions, and what is refused."""
+"""Store promises about writing an item again: change tracking, rules, versions, and refused rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ UNSTORABLE = {
 
 
 class RulePromises:
-    """Changes, freshness, filling, versions, unstorable rows, what a later attempt keeps."""
+    """Changes, freshness, filling, versions, unstorable rows, later attempts."""
 
     async def test_an_unchanged_item_only_moves_when_and_where_it_was_seen(self, store: Store) -> None:
         await store.write([item(data={"a": 1, "b": [1, {"x": 2, "y": 3}]})], [])
@@ -101,7 +101,7 @@ class RulePromises:
 
     async def test_when_an_item_was_last_seen_never_goes_back(self, store: Store) -> None:
         await store.write([item(token=1, at=200.0)], [])
-        await store.write([item(token=2, at=150.0)], [])  # by a machine whose clock is late
+        await store.write([item(token=2, at=150.0)], [])  # by a machine with a slow clock
         assert (await only(store)).last_seen == 200.0
 
     async def test_a_fresh_item_is_seen_but_not_written_again(self, store: Store) -> None:
@@ -286,7 +286,7 @@ class RulePromises:
         for version, days in enumerate((400, 300, 200, 100), start=1):
             at = now - days * A_DAY
             await store.write([item(data={"v": version}, token=version, at=at)], [], rule=KEEP)
-        # Replaced 300 and 200 days ago: what the item was at any moment of the last 150 days is known.
+        # Replaced 300 and 200 days ago: the contents of the last 150 days stay known.
         assert await store.tidy_versions("books", retention=150 * A_DAY) == 2
         assert await kept(store) == [("k", 3, {"v": 3}), ("k", 4, {"v": 4})]
         assert await store.tidy_versions("books", retention=150 * A_DAY) == 0

@@ -1,4 +1,4 @@
-"""What stores with SQL promise of the items in columns of their own: views, and tables that follow the items."""
+"""Store promises about SQL: views and tables of items, and statements of users."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from shoal.errors import UsageError
 from shoal.store.base import ItemRule, Store
 from shoal.store.item_views import ItemView, Kind, named_columns
-from shoal.testing.contract.store.rows import Reopen, item
+from shoal.testing.contract.store.rows import Reopen, fetch, item
 
-# Values, and what each kind of column makes of them. Text is compared: stores have types of their own.
+# Values, and the result in each kind of column. Compared as text: stores have different types.
 FITS: dict[Kind, list[tuple[Any, Any]]] = {
     "text": [("a'b\"c\\ é🐟", "a'b\"c\\ é🐟"), ("", "")],
     "mixed": [("a", "a"), (1, "1"), (2**80, str(2**80)), (True, "true")],
@@ -60,13 +60,13 @@ async def rows(store: Store, columns: str, *, name: str = "books_view") -> list[
 
 
 async def filled(store: Store, view: ItemView) -> int:
-    """Make a view and fill it; gives how many items were brought."""
+    """Make a view and fill it; returns how many items were copied."""
     await store.views.make(view)
     return sum([number async for number in store.views.fill(view.name)]) if view.is_table else 0
 
 
 class ViewPromises:
-    """Views and tables of items. `is_table`: what holds for both."""
+    """Views and tables of items. `is_table`: promises of both."""
 
     @pytest.fixture(params=[False, True], ids=["view", "table"])
     def is_table(self, request: pytest.FixtureRequest) -> bool:
@@ -188,7 +188,7 @@ class ViewPromises:
         await steps.aclose()  # type: ignore[attr-defined]
         (known,) = await store.views.all()
         assert not known.filled
-        # What comes meanwhile is newer than what the filling brings.
+        # Changes during the fill are newer than its copies.
         last = f"{number - 1:05}"
         await store.write([item(last, data={"n": -1}, token=2), item("new", data={"n": -2})], [])
         other = await reopen()
@@ -228,7 +228,7 @@ class ViewPromises:
     async def test_many_columns_of_long_values_fit(self, store: Store) -> None:
         names = [f"field {n}" for n in range(300)]
         await store.views.make(view_of(*((name, "text") for name in names), is_table=True))
-        # Longer than what a database keeps in its rows, and nothing that it could compress.
+        # Too long for a row of a database, and incompressible.
         data = {name: hashlib.shake_128(name.encode()).hexdigest(1300) for name in names}
         assert await store.write([item("k", data=data)], []) == {}
         assert await rows(store, '"_misfit"') == [(None,)]
@@ -252,3 +252,85 @@ def _compared(value: Any, kind: Kind) -> Any:
     if kind == "date":
         return str(value)
     return float(value) if kind == "decimal" else value
+
+
+class StatementPromises:
+    """Names for queries, limits, refusals."""
+
+    async def test_answers_a_statement_that_reads(self, store: Store) -> None:
+        await store.write([item("a", data={"t": "x"}), item("b", data={"t": "y"})], [fetch(7, status=200)])
+        answer = await store.query("SELECT key, version, url FROM items ORDER BY key", limit=10)
+        assert answer.columns == ("key", "version", "url")
+        assert answer.rows == [("a", 1, "https://a.test/a"), ("b", 1, "https://a.test/b")]
+        assert not answer.has_more
+        answer = await store.query("select host, status, outcome from fetches;", limit=10)
+        assert answer.rows == [("a.test", 200, "ok")]
+        answer = await store.query("-- by field\nSELECT key FROM items WHERE data ->> 't' = 'y'", limit=10)
+        assert answer.rows == [("b",)]
+
+    async def test_the_tables_that_people_query_have_the_same_columns_everywhere(self, store: Store) -> None:
+        await store.write([item()], [fetch()])
+        columns = "spider, key, crawl, url, data, first_seen, last_seen, changed_at, version, gone_at"
+        for table in ("items", "items_changed"):
+            answer = await store.query(f"SELECT {columns} FROM {table}", limit=1)
+            assert ", ".join(answer.columns) == columns
+        columns = (
+            "crawl, key, url, host, final_url, status, outcome, attempt, worker, exit, size, content_hash, elapsed, at,"
+            " error, etag, last_modified"
+        )
+        answer = await store.query(f"SELECT {columns} FROM fetches", limit=1)
+        assert ", ".join(answer.columns) == columns
+
+    async def test_the_view_of_changed_items_leaves_out_what_never_changed(self, store: Store) -> None:
+        await store.write([item("same"), item("other")], [])
+        await store.write([item("same", token=2), item("other", token=2, data={"title": "B"})], [])
+        answer = await store.query("SELECT key, version FROM items_changed", limit=10)
+        assert answer.rows == [("other", 2)]
+
+    async def test_gives_as_many_rows_as_asked_for_and_says_that_there_are_more(self, store: Store) -> None:
+        await store.write([item(str(number)) for number in range(30)], [])
+        answer = await store.query("SELECT key FROM items", limit=10)
+        assert (len(answer.rows), answer.has_more) == (10, True)
+        answer = await store.query("SELECT key FROM items", limit=30)
+        assert (len(answer.rows), answer.has_more) == (30, False)
+
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "DELETE FROM items",
+            "DELETE FROM items RETURNING key",
+            "DROP VIEW items_changed",
+            "CREATE TABLE mine (a INTEGER)",
+            "SELECT 1; SELECT 2",
+            "SELECT 1; DROP VIEW items_changed",
+            "WITH gone AS (SELECT 1) DELETE FROM items",
+            "COMMIT",
+            "SELEC 1",
+            "SELECT nothing_like_it FROM items",
+            "SELECT '\0'",
+            "SELECT '\ud83d'",
+        ],
+    )
+    async def test_refuses_a_statement_that_does_not_just_read(self, store: Store, sql: str) -> None:
+        await store.write([item()], [])
+        with pytest.raises(UsageError, match=r"only statements that read|is not usable|returns no rows") as refusal:
+            await store.query(sql, limit=10)
+        assert "\n" not in str(refusal.value)
+        assert await store.count_items() == 1
+        assert (await store.query("SELECT key FROM items", limit=10)).rows == [("k",)]
+        # A store may refuse a statement without rows: then it must not have run.
+        assert (await store.query("SELECT key FROM items_changed", limit=10)).rows == []
+        with pytest.raises(UsageError, match="mine"):
+            await store.query("SELECT a FROM mine", limit=10)
+
+    @pytest.mark.parametrize("sql", ["-- nothing", ""])
+    async def test_refuses_a_statement_that_says_nothing(self, store: Store, sql: str) -> None:
+        with pytest.raises(UsageError, match="returns no rows: write a SELECT"):
+            await store.query(sql, limit=10)
+
+    async def test_a_statement_sees_what_was_just_written(self, store: Store, reopen: Reopen) -> None:
+        other = await reopen()
+        for number in range(3):
+            await other.write([item(str(number))], [])
+            answer = await store.query("SELECT count(*) FROM items", limit=1)
+            assert answer.rows == [(number + 1,)]

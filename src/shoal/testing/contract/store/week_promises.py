@@ -1,4 +1,4 @@
-"""What stores with tables promise of old weeks of the log, which are moved elsewhere before they are dropped."""
+"""Promises of stores with tables about old weeks of the log, which are moved before they are deleted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from shoal.errors import StorageError
 from shoal.store.base import FetchRow, LogPart, Store
-from shoal.store.weeks import LINES_PER_PART, week_of, week_text
+from shoal.store.rules import LINES_PER_PART, week_of, week_text
 from shoal.testing.contract.store.rows import Reopen, fetch
 
 A_DAY = 86_400.0
@@ -22,7 +22,7 @@ Identity = tuple[str, int, int]
 
 
 class Files:
-    """Stands for an archive: the lines under each name. `refuses` makes it one that is full."""
+    """A fake archive: the lines under each name. `refuses` simulates a full one."""
 
     def __init__(self) -> None:
         self.parts: dict[str, LogPart] = {}
@@ -38,11 +38,7 @@ class Files:
 
 
 async def moved(
-    store: Store,
-    put: Callable[[LogPart], Awaitable[None]],
-    *,
-    retention: float = 3 * A_WEEK,
-    archive: str = PLACE,
+    store: Store, put: Callable[[LogPart], Awaitable[None]], *, retention: float = 3 * A_WEEK, archive: str = PLACE
 ) -> list[int]:
     return [lines async for lines in store.log_weeks.move(retention=retention, archive=archive, put=put)]
 
@@ -57,11 +53,11 @@ def monday_of_today() -> float:
 
 
 class WeekPromises:
-    """Old weeks on their way out."""
+    """Old weeks that are moved."""
 
     async def test_whole_weeks_go_oldest_first_and_the_others_stay(self, store: Store) -> None:
         monday, files = monday_of_today(), Files()
-        # What is kept begins in the middle of a week: that week stays whole.
+        # The retention begins in the middle of a week: that week stays whole.
         retention = time.time() - (monday - 10 * A_DAY)
         times = [monday - 2 * A_WEEK - 1, monday - 2 * A_WEEK, monday - 3 * A_WEEK, monday - A_DAY, 0.0]
         lines = [fetch(number, at=at) for number, at in enumerate(times)]

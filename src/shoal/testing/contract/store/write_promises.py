@@ -1,4 +1,4 @@
-"""What every store promises about writing: all or nothing, once, and newer before older."""
+"""Store promises about writing: all or nothing, once, and newer before older."""
 
 from __future__ import annotations
 
@@ -136,17 +136,7 @@ class WritePromises:
         assert [row.outcome for row in await store.fetches("c2", [1])] == ["http_404"]
 
     async def test_keeps_any_text(self, store: Store) -> None:
-        texts = [
-            "",
-            " ",
-            "é",
-            "e\u0301",
-            "日本語",
-            "🐟🏽",
-            "'; DROP TABLE item; --",
-            "%_\\",
-            "\u2028",
-        ]
+        texts = ["", " ", "é", "e\u0301", "日本語", "🐟🏽", "'; DROP TABLE item; --", "%_\\", "\u2028"]
         rows = [item(text, url=text, data=msgspec.json.encode({"t": text}), token=5) for text in texts]
         await store.write(rows, [fetch(number, error=text, url=text) for number, text in enumerate(texts)])
         stored = await everything(store)

@@ -1,4 +1,4 @@
-"""What is done in a chaos run, kept by the parts that do it."""
+"""What happens in a chaos run, noted by its parts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Say = Callable[[str], None]
 T = TypeVar("T")
 
 
-class Diary:
-    """The deeds done so far, how many workers ended without being killed, what was not as promised, and what people
-    are shown now (`doing`)."""
+class RunLog:
+    """The deeds done so far, the workers that ended without being killed, everything that was not as promised
+    (`surprises`), and what is shown now (`doing`)."""
 
     def __init__(self) -> None:
         self.done: Counter[Deed] = Counter()
@@ -28,12 +28,12 @@ class Diary:
 
 
 async def until(read: Callable[[], Awaitable[T]], is_so: Callable[[T], bool], *, pause: float = POLL_SECONDS) -> T:
-    """Read until the condition holds, and give what was read; waits while the server is away."""
+    """Read until the condition holds, and return what was read; waits while the server is down."""
     while True:
-        if is_so(found := await until_reachable(read, say=unsaid)):
+        if is_so(found := await until_reachable(read, say=say_nothing)):
             return found
         await asyncio.sleep(pause)
 
 
-def unsaid(line: str) -> None:
+def say_nothing(line: str) -> None:
     """Say nothing: the part that watches the crawl does."""

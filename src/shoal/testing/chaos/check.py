@@ -1,5 +1,4 @@
-"""Every page of a numbered graph looked up at the end of its crawl: what was lost, what is there twice, what else is
-not as promised."""
+"""Checks every page of a numbered graph after its crawl: lost pages, doubled rows, other broken promises."""
 
 from __future__ import annotations
 
@@ -21,11 +20,10 @@ FEW = 5
 LOOKED_UP_AT_ONCE = 20
 
 
-class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """What the frontier and the store hold, compared with the pages there are.
+class CrawlCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of frontier and store, compared with the pages of the site.
 
-    `dead` are the dead letters that there must be, `charged` the attempts that pages which are done have used up beyond
-    one each."""
+    `dead` are the expected dead letters, `charged` the attempts beyond one each that finished pages have used."""
 
     progress: Progress
     attempted: int
@@ -39,13 +37,13 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def faults(self) -> list[str]:
-        """Everything that is not as promised, a line each."""
+        """Every broken promise, one line each."""
         doubled = [f"rows that are there twice: {self.duplicated:,}"] if self.duplicated else []
         return [*(f"lost: {url}" for url in self.lost), *doubled, *self.surprises]
 
 
-def together(surveys: Sequence[Survey]) -> Survey:
-    """Several crawls as one: counts added up, what is wrong with any of them."""
+def combined(surveys: Sequence[CrawlCheck]) -> CrawlCheck:
+    """Several crawls as one: counts added up, faults of all."""
     first = surveys[0]
     counts = ("attempted", "acknowledged", "ok", "duplicated", "dead", "charged")
     both = {name: sum(getattr(one, name) for one in surveys) for name in counts}
@@ -59,17 +57,17 @@ def together(surveys: Sequence[Survey]) -> Survey:
     )
 
 
-async def survey(
+async def check_crawl(
     frontier: Frontier,
     store: Store,
     crawl: Crawl,
     *,
     urls: Iterable[str] | None = None,
     doomed: Mapping[str, tuple[str, ...]] | None = None,
-) -> Survey:
-    """Look up every page in frontier and store: those in `urls`, or else those that are in the store.
+) -> CrawlCheck:
+    """Check every page in frontier and store: the pages in `urls`, else those in the store.
 
-    `doomed` are pages that must be dead letters, with how their reasons may begin: these and no others."""
+    `doomed` are pages that must be dead letters, with the possible beginnings of their reasons: these and no others."""
     doomed = doomed or {}
     items = [item async for item in store.items(ItemFilter(spider=crawl.spider, crawl=crawl.id))]
     rules = intake_of(crawl).rules
@@ -87,7 +85,7 @@ async def survey(
         if states[url] is not TaskState.DEAD and not (states[url] is TaskState.DONE and url in stored and key in logged)
     ]
     dead = sum(state is TaskState.DEAD for state in states.values())
-    return Survey(
+    return CrawlCheck(
         progress=progress,
         attempted=len(keys),
         acknowledged=sum(state is not TaskState.UNKNOWN for state in states.values()),
@@ -118,7 +116,7 @@ def _is_as_doomed(status: TaskStatus, reasons: tuple[str, ...] | None) -> bool:
 
 
 def _wrongly_dead(found: Mapping[str, TaskStatus], doomed: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Dead letters that must not be, and pages that must be dead letters."""
+    """Dead letters that must not be, and missing dead letters."""
     letters = {url: status.reason for url, status in found.items() if status.state is TaskState.DEAD}
     false = [f"{url} is dead: {reason}" for url, reason in letters.items() if url not in doomed]
     wrong = [
@@ -131,7 +129,7 @@ def _wrongly_dead(found: Mapping[str, TaskStatus], doomed: Mapping[str, tuple[st
 
 
 def _is_true(item: StoredItem) -> bool:
-    """Whether an item says what its page says: page /g/17 has the number 17."""
+    """Whether an item matches its page: page /g/17 has the number 17."""
     return bool(msgspec.json.decode(item.data).get("number") == item.url.rpartition("/")[2])
 
 
@@ -154,7 +152,7 @@ def _untrue_rows(items: Sequence[StoredItem], rows: Sequence[FetchRow], expected
 
 
 def _counters_off(progress: Progress, found: Mapping[str, TaskStatus]) -> list[str]:
-    """Counters that a recount does not confirm."""
+    """Counters that differ from a recount."""
     recount = Counter(status.state for status in found.values())
     counted = {state: getattr(progress, state) for state in COUNTED}
     lines = [
@@ -170,7 +168,7 @@ def _counters_off(progress: Progress, found: Mapping[str, TaskStatus]) -> list[s
 
 
 async def _left_behind(frontier: Frontier, crawl: Crawl, progress: Progress) -> list[str]:
-    """Tasks and busy lanes that a crawl must not have at its end."""
+    """Tasks and busy lanes that must not be left at the end."""
     lines = []
     if not progress.is_finished:
         lines.append(f"the crawl is not finished: {several(progress.left, 'task')} left")
@@ -181,6 +179,6 @@ async def _left_behind(frontier: Frontier, crawl: Crawl, progress: Progress) -> 
 
 
 def few(lines: Sequence[str]) -> list[str]:
-    """The first few lines, and how many more there are."""
+    """The first few lines, and the number of the others."""
     more = [f"and {len(lines) - FEW:,} more like the last"] if len(lines) > FEW else []
     return [*lines[:FEW], *more]
