@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sinks import check_delivery
 
 from shoal.errors import ServerUnreachable
 from shoal.sinks.base import Message
@@ -21,6 +20,7 @@ from shoal.store import open_store
 from shoal.store.base import Store
 from shoal.testing.contract.store.rows import item
 from shoal.testing.servers.postgres_server import PostgresServer
+from shoal.testing.sink_contract import check_delivery
 from shoal.testing.waiting import eventually
 
 # A pump that kills itself before or after the n-th call of one step.

@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.errors import ServerUnreachable, UsageError
 from shoal.sinks.base import Message
+from shoal.sinks.urls import SinkUrl
 
 MOST = 500
 TAIL_BYTES = 64 * 1024
@@ -25,8 +26,8 @@ class FileSink:
 
     most = MOST
 
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
+    def __init__(self, url: SinkUrl) -> None:
+        self._path = Path(url.path)
 
     async def check(self) -> None:
         """Refuse a file that cannot be written, without making one."""

@@ -179,6 +179,7 @@ class SinkPump:
         self._held = float("-inf")
         self._said = float("-inf")
         self._is_ending = asyncio.Event()
+        self._limit = outlet.sink.most  # changes per delivery; fewer after an error
 
     async def run(self) -> None:
         """Send until `end` is called, then what still waits, if the sink takes it. No error of the sink or the store
@@ -228,13 +229,19 @@ class SinkPump:
     async def _send(self) -> int:
         if not await self._hold():
             return 0
-        batch = await self._outbox.read(self.outlet.id, limit=self.outlet.sink.most)
+        batch = await self._outbox.read(self.outlet.id, limit=self._limit)
         if not batch:
             return 0
         messages = [message_of(change, self.outlet.spider) for change in batch]
-        async with self._keeping_duty():
-            await self.outlet.sink.deliver(messages)
+        try:
+            async with self._keeping_duty():
+                await self.outlet.sink.deliver(messages)
+        except Exception:
+            # A receiver that closes after a few messages would get the first ones of a large batch again for ever.
+            self._limit = max(1, len(batch) // 4)
+            raise
         await self._outbox.passed(self.outlet.id, batch)
+        self._limit = min(2 * self._limit, self.outlet.sink.most)
         self.sent += len(batch)
         if self.trouble:
             self._say(f"the sink {self.outlet.shown} takes changes again")
