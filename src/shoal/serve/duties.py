@@ -32,7 +32,7 @@ from shoal.model import Crawl, CrawlState
 from shoal.serve.answers import Refusal
 from shoal.serve.api.shapes import Alert
 from shoal.serve.parts import Parts, Reached
-from shoal.sinks.pump import SinkPump, outlets_of
+from shoal.sinks.pump import SinkPump, open_sinks_of
 from shoal.store.base import COUNTED, SinkState, Store
 from shoal.text.errors import line_of
 from shoal.text.secrets import masked
@@ -116,13 +116,13 @@ class Feeding:
     async def _feed(self, store: Store) -> set[tuple[Store, int]]:
         known = {sink for at, sink in self._pumps if at is store}
         states = {state.id for state in await store.outbox.sinks()}
-        found = await outlets_of(store.outbox, None, self._parts.sinks, only=states - known)
-        for line in set(found.closed) - self._said:
+        found = await open_sinks_of(store.outbox, None, self._parts.sinks, only=states - known)
+        for line in set(found.refusals) - self._said:
             self._said.add(line)
             self._say(line)
-        for outlet in found.open:
-            pump = SinkPump(outlet, outbox=store.outbox, say=self._say)
-            self._pumps[store, outlet.id] = pump, asyncio.create_task(pump.run())
+        for opened in found.open:
+            pump = SinkPump(opened, outbox=store.outbox, say=self._say)
+            self._pumps[store, opened.id] = pump, asyncio.create_task(pump.run())
         return {(store, sink) for sink in states}
 
     async def _end(self, name: tuple[Store, int]) -> None:

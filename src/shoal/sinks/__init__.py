@@ -1,4 +1,4 @@
-"""The seam for results that flow on: `open_sink` picks the kind by URL."""
+"""Sinks: where new and changed items are sent, beside the store. `open_sink` picks the kind by URL."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from shoal.sinks.urls import SinkUrl
 
 
 def open_sink(url: SinkUrl, *, environ: Mapping[str, str] = os.environ) -> Sink:
-    """The sink at a URL; nothing is connected yet. Refuses one that cannot be used: an option, a secret or a driver is
-    missing."""
+    """The sink at a URL; nothing is connected yet. UsageError: an option, a secret or a driver is missing."""
     if url.kind == "stdout":
         from shoal.sinks.jsonl import StdoutSink
 

@@ -14,7 +14,7 @@ import pytest
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
 from shoal.sinks import open_sink
 from shoal.sinks.base import Message, Sink
-from shoal.sinks.pump import Outlet, SinkPump
+from shoal.sinks.pump import OpenSink, SinkPump
 from shoal.sinks.urls import parse_sink
 from shoal.store.base import Change, Outbox, Outgoing
 from shoal.testing.servers.line_relay import LineRelay
@@ -151,8 +151,8 @@ class WaitingChanges:
 
 def pump_of(sink: Sink, waiting: WaitingChanges) -> SinkPump:
     # What it says is not printed: the capture of pytest is a file, which cannot grow on a full disk.
-    outlet, said = Outlet(1, "books", "the receiver", sink), list[str]()
-    return SinkPump(outlet, outbox=cast("Outbox", waiting), say=said.append)
+    opened, said = OpenSink(1, "books", "the receiver", sink), list[str]()
+    return SinkPump(opened, outbox=cast("Outbox", waiting), say=said.append)
 
 
 class SinkContract:
@@ -270,7 +270,7 @@ class SinkContract:
             for _ in range(MOST_TRIES):
                 if not waiting:
                     break
-                if await pump.send_in_peace() is None:
+                if await pump.send_batch() is None:
                     await asyncio.sleep(PAUSE_SECONDS)
         assert (len(waiting), pump.sent) == (0, CHANGES)
         await self.expect(receiver, {str(number): 2 for number in range(CHANGES // 2)})
@@ -282,7 +282,7 @@ class SinkContract:
         pump = pump_of(sink, waiting)
         async with receiver.away():
             for _ in range(4):
-                assert await pump.send_in_peace() is None
-        assert [await pump.send_in_peace() for _ in range(5)] == [1, 2, 4, 8, 16]
-        assert await pump.send_in_peace() == len(range(31, CHANGES))
+                assert await pump.send_batch() is None
+        assert [await pump.send_batch() for _ in range(5)] == [1, 2, 4, 8, 16]
+        assert await pump.send_batch() == len(range(31, CHANGES))
         await self.expect(receiver, {str(number): 1 for number in range(CHANGES)})
