@@ -262,10 +262,11 @@ def _keeping(store: Store, archive: Archive | None) -> Keeping:
 
 def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archive, store: Store, say: Say) -> Replay:
     """A replay of a crawl's archived pages, with the spider and the settings as they are now."""
-    from shoal.results.replay import Replay, ReplayParts
+    from shoal.results.replay import Replay
 
     intake = Intake(UrlRules(settings, start_hosts=start_lanes(spider)), settings)
-    parts = ReplayParts(
+    return Replay(
+        crawl,
         spider=spider,
         # From the crawl's id, not from the class: items keep their identity though the class was renamed.
         spider_name=spider_of(crawl),
@@ -278,7 +279,6 @@ def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archi
         rule=msgspec.structs.replace(rule_of(settings), freshness=0.0),
         say=say,
     )
-    return Replay(crawl, parts=parts)
 
 
 def fleet_for(  # noqa: PLR0913 -- what a fleet has of its coordinator

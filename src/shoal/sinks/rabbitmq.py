@@ -40,13 +40,13 @@ _REFUSED: Final = (
     exceptions.ConnectionNotAllowed,
 )
 
-# What the driver says when the broker closes the connection instead of opening the vhost.
+# The driver's message when the broker closes the connection instead of opening the vhost.
 _NO_VHOST: Final = "Expected one of ['Connection.OpenOk'], got"
 
 
 class AmqpSink:
-    """Publishes to an exchange, with the routing key SPIDER.CHANGE or a given one, or to a queue. A message that no queue
-    is bound for is an error: the broker would drop it."""
+    """Publishes to an exchange, with the routing key SPIDER.CHANGE or a given one, or to a queue. A message that
+    reaches no queue is an error: the broker would drop it."""
 
     most = MOST
 

@@ -59,7 +59,7 @@ class RedisSink:
                 url.whole(without=OWN_OPTIONS),
                 socket_timeout=ANSWER_SECONDS,
                 socket_connect_timeout=CONNECT_SECONDS,
-                # The caller retries: with a retry of the driver, a batch whose answer was lost would arrive twice at once.
+                # The caller retries: a retry here would send a batch twice if only the answer was lost.
                 retry=Retry(NoBackoff(), 0),
             )
             # Makes the driver refuse unknown options now instead of at the first message.

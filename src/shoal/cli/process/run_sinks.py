@@ -14,8 +14,8 @@ from shoal.errors import ServerUnreachable, UsageError
 from shoal.settings.table import STORE_VARIABLE
 from shoal.sinks import open_sink
 from shoal.sinks.pump import (
-    SinkReport,
     SinkPump,
+    SinkReport,
     begin_sinks,
     forget_stdout,
     open_sinks_of,
