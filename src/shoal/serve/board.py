@@ -19,7 +19,7 @@ from shoal.crawl.record import code_known, record_of, results_known, with_refusa
 from shoal.errors import CrawlLost, UsageError
 from shoal.frontier.base import Frontier
 from shoal.insight.advice import Advice, advise, shared, with_parts
-from shoal.insight.looking import Looker
+from shoal.insight.snapshots import SnapshotReader
 from shoal.insight.stats import Snapshot, describe_interval, kinds_shown, seconds_left
 from shoal.insight.survey import Survey, surveyed
 from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
@@ -104,7 +104,7 @@ class Seen(NamedTuple):
 class Entry:
     """One crawl of the board: who looks at it, one at a time, and what was seen last."""
 
-    def __init__(self, looker: Looker) -> None:
+    def __init__(self, looker: SnapshotReader) -> None:
         self.looker = looker
         self.lock = asyncio.Lock()
         self.seen: Seen | None = None
@@ -172,7 +172,7 @@ class Board:
         if crawl.refusal:
             return None
         if crawl.id not in self._entries:
-            self._entries[crawl.id] = Entry(Looker(crawl, frontier=frontier))
+            self._entries[crawl.id] = Entry(SnapshotReader(crawl, frontier=frontier))
         entry = self._entries[crawl.id]
         async with entry.lock:
             began = self._clock()

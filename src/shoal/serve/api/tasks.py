@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.frontier.rules.keys import key_given, key_shown
-from shoal.insight.fate import Choice, Fate, document, fates_of
+from shoal.insight.why import Choice, Fate, document, fates_of
 from shoal.model import Crawl, DeadCount, DeadFilter, DeadLetter
 from shoal.run.steering import clear_dead, lane_given
 from shoal.serve.answers import Refusal, cursor, position
