@@ -9,8 +9,8 @@ import msgspec
 
 from shoal.duties.schedules.config import MOST_SCHEDULES, ScheduleKeys, schedule_of
 from shoal.duties.schedules.orders import (
-    Entry,
     Orders,
+    ScheduledRun,
     change_orders,
     with_pause,
     with_run,
@@ -35,7 +35,7 @@ class Schedules(Shape, frozen=True, kw_only=True):
 class ScheduleRuns(Shape, frozen=True, kw_only=True):
     """The last runs of a schedule, newest first."""
 
-    runs: list[Entry]
+    runs: list[ScheduledRun]
 
 
 class AskedRun(Shape, frozen=True, kw_only=True):
