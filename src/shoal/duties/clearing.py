@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from shoal.crawl.inbox import Inbox
 
 ENDED: Final = (CrawlState.FINISHED, CrawlState.CANCELLED)
+DUTY: Final = "clearing"
+EVERY_SECONDS: Final = 600.0
+DUTY_SECONDS: Final = 60.0
+STEP_SECONDS: Final = 2.0
+NAMED: Final = 3
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,12 +144,6 @@ def _file_of(record: CrawlRecord) -> str:
 def _end_of(crawl: Crawl) -> float:
     return crawl.created if crawl.finished is None else crawl.finished
 
-
-DUTY: Final = "clearing"
-EVERY_SECONDS: Final = 600.0
-DUTY_SECONDS: Final = 60.0
-STEP_SECONDS: Final = 2.0
-NAMED: Final = 3
 
 Say = Callable[[str], None]
 InboxOf = Callable[[], AbstractAsyncContextManager["Inbox"]]

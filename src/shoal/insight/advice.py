@@ -50,6 +50,12 @@ from shoal.worker.workers import Presence
 LEAD_SECONDS: Final = 120.0
 # Workers are kept during shorter rests. Longer than the lead, and than autoscalers wait before they scale to zero.
 REST_SECONDS: Final = 900.0
+# Conditions of a prediction that are not measured.
+IF_SO: Final = {
+    "store": ", if its server has room for them",
+    "slots": ", if the sites answer them as fast",
+}
+SHARED_PARTS = 1_000
 
 
 def seconds_until_work(survey: Survey) -> float:
@@ -89,13 +95,6 @@ def came_and_went(before: Survey, now: Survey) -> bool:
     moment."""
     is_open = now.progress.state in (CrawlState.RUNNING, CrawlState.FINISHED)
     return is_open and not now.progress.left and now.progress.ended > before.progress.ended
-
-
-# Conditions of a prediction that are not measured.
-IF_SO: Final = {
-    "store": ", if its server has room for them",
-    "slots": ", if the sites answer them as fast",
-}
 
 
 def hours(seconds: float) -> str:
@@ -398,7 +397,6 @@ def _wanted_line(advice: Advice) -> list[str]:
 
 
 Process = tuple[str, int]
-SHARED_PARTS = 1_000
 
 
 def with_parts(surveys: Sequence[Survey], before: Mapping[str, Survey]) -> list[Survey]:

@@ -32,6 +32,18 @@ from shoal.policy.politeness import lent_interval
 from shoal.text.errors import several
 from shoal.worker.outages import is_outage
 
+BUSY_SHARE: Final = 0.7
+LOADED: Final = 0.85
+LONGEST_CRAWL_DELAY: Final = 300.0
+QUIET_SECONDS: Final = 4.0
+NAMES_SHOWN: Final = 3
+BLOCKED: Final = "blocked by an operator"
+PACE_CHANGED: Final = "its pace was changed by an operator"
+BOOSTED: Final = "boosted by an operator"
+# A lane rests if its next start is later than both: seconds, and intervals of the lane.
+REST_SECONDS: Final = 2.0
+REST_INTERVALS: Final = 2.0
+
 
 def named(held: Held) -> str:
     """The crawl that holds a lane back, and the number of others."""
@@ -52,13 +64,6 @@ def held_line(held: Held) -> str:
             return f"slower than asked for: {who} has it at {describe_interval(held.interval)}"
         case "turn":
             return f"takes turns with {who}"
-
-
-BUSY_SHARE: Final = 0.7
-LOADED: Final = 0.85
-LONGEST_CRAWL_DELAY: Final = 300.0
-QUIET_SECONDS: Final = 4.0
-NAMES_SHOWN: Final = 3
 
 
 class CrawlReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -295,14 +300,6 @@ def _answers(reading: CrawlReading) -> str:
 
 def _is_full(lane: LaneStatus) -> bool:
     return 0 < lane.cap <= lane.in_flight or (lane.held is not None and lane.held.by == "cap")
-
-
-BLOCKED: Final = "blocked by an operator"
-PACE_CHANGED: Final = "its pace was changed by an operator"
-BOOSTED: Final = "boosted by an operator"
-# A lane rests if its next start is later than both: seconds, and intervals of the lane.
-REST_SECONDS: Final = 2.0
-REST_INTERVALS: Final = 2.0
 
 
 def is_resting(lane: LaneStatus) -> bool:

@@ -31,6 +31,10 @@ AT_BEST: Final = {
     "store": "not possible: the store takes one writer at a time and allows it in {soonest} at best; a faster one"
     " helps",
 }
+# A rate measured for a shorter time is too uncertain.
+MEASURED_SECONDS: Final = 10.0
+# Repeat the warning when another remedy has applied for so long.
+CHANGED_SECONDS: Final = 60.0
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,12 +167,8 @@ def _machines(offer: Offer) -> str:
     return f"{several(offer.machines, 'machine')} of {several(offer.cores, 'core')} and {offer.gigabytes:g} GB"
 
 
-# A rate measured for a shorter time is too uncertain.
-MEASURED_SECONDS: Final = 10.0
 # Warn when the estimate exceeds the time left by this factor, all clear below the second: a rate is noisy.
 LATE, IN_TIME = 1.1, 0.9
-# Repeat the warning when another remedy has applied for so long.
-CHANGED_SECONDS: Final = 60.0
 
 Cure = Literal["", "pace", "workers", "other"]
 

@@ -20,6 +20,8 @@ from shoal.spider.spider import Spider, handler_kinds
 from shoal.text.errors import several
 from shoal.worker.rates import RecentRate
 
+LAST_LANES = 3
+
 
 def kinds_of(spider: type[Spider], settings: Settings) -> tuple[str, ...]:
     """The kinds that a spider names: of its requests and of its handlers."""
@@ -97,9 +99,6 @@ def _unoffered_line(kinds: Sequence[KindShown], spider: str, *, offered: Sequenc
         f"{several(waiting, 'task')} {verb} for the region {regions}, and {who} offers an exit there{only}: `{started}`"
         f" does, where FILE has an exit of that region"
     )
-
-
-LAST_LANES = 3
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 MOST_OPEN: Final = 10_000
+NEEDED: Final = f"OTEL_EXPORTER_OTLP_ENDPOINT is set, and traces need OpenTelemetry: {install_command('otel')}"
+LAST_SEND_SECONDS: Final = 5.0
 
 
 def wants_traces(share: float, *, environ: Mapping[str, str]) -> bool:
@@ -207,10 +209,6 @@ class _TracedHandlers(_Traced):
             harvest = await self._part.run(page, token=token)
             said["shoal.items"] = len(harvest.items)
         return harvest
-
-
-NEEDED: Final = f"OTEL_EXPORTER_OTLP_ENDPOINT is set, and traces need OpenTelemetry: {install_command('otel')}"
-LAST_SEND_SECONDS: Final = 5.0
 
 
 class Collector:

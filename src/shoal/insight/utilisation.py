@@ -36,6 +36,9 @@ FEW_PAGES: Final = 3
 BODY_SHARE: Final = 0.6
 
 Thing = Literal["pace", "exits", "cpu", "slots", "store", "line"]
+THINGS: Final[tuple[Thing, ...]] = ("exits", "pace", "store", "cpu", "slots", "line")
+# More workers add capacity of these, and of a store with several writers.
+OF_WORKERS: Final[tuple[Thing, ...]] = ("cpu", "slots")
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,11 +62,6 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
             return "line"
         found: Thing = max(THINGS, key=lambda name: float(getattr(self, name)))
         return "cpu" if found == "slots" and self.cpu >= SATURATED else found
-
-
-THINGS: Final[tuple[Thing, ...]] = ("exits", "pace", "store", "cpu", "slots", "line")
-# More workers add capacity of these, and of a store with several writers.
-OF_WORKERS: Final[tuple[Thing, ...]] = ("cpu", "slots")
 
 
 def shares_of(survey: Survey, done: Measured) -> Shares:

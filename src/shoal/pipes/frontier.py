@@ -65,6 +65,7 @@ WORKER_VERBS: Final = frozenset(
 ALL_VERBS: Final = frozenset(
     name for name, member in vars(Frontier).items() if inspect.iscoroutinefunction(member) and name != "close"
 )
+T = TypeVar("T")
 
 
 class Settling(msgspec.Struct, frozen=True):
@@ -141,9 +142,6 @@ def called_with(verb: str, arguments: msgspec.Raw) -> dict[str, Any]:
     if isinstance(found, Settling):
         return {"results": found.results()}
     return {name: getattr(found, name) for name in found.__struct_fields__}
-
-
-T = TypeVar("T")
 
 
 class PipedFrontier:

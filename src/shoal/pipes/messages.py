@@ -24,6 +24,7 @@ _MOST_OPEN: Final = 256
 # Of one call or answer, uncompressed. A page has at most some megabytes of links.
 MOST_UNPACKED: Final = 256 * 2**20
 _LEVEL: Final = 1
+_ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 class Unreadable(Exception):  # noqa: N818 -- reads as what happened
@@ -72,7 +73,6 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     value: msgspec.Raw = msgspec.Raw(b"\xc0")
 
 
-_ENCODER: Final = msgspec.msgpack.Encoder()
 _HEADS: Final = msgspec.msgpack.Decoder(Head)
 _ENVELOPES: Final = msgspec.msgpack.Decoder(Envelope)
 

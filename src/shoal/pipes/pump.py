@@ -43,6 +43,17 @@ from shoal.text.errors import line_of, several
 from shoal.worker.outages import until_reachable
 
 DUTY: Final = "notes on pipes"
+DUTY_SECONDS: Final = 5.0
+LOOKS_PER_DUTY: Final = 4  # how often the duty is renewed, or asked for, while it lasts
+# Shorter than the time that a worker waits: so the worker gets an answer that names the server.
+FRONTIER_SECONDS: Final = 15.0
+ANSWER_SECONDS: Final = 20.0
+LOOK_SECONDS: Final = 1.0
+UPKEEP_SECONDS: Final = 30.0
+UNUSED_SECONDS: Final = 900.0
+MOST_AT_ONCE: Final = 100
+MOST_SENDERS: Final = 4_096
+_CALLS: Final = msgspec.msgpack.Decoder(Call)
 
 
 class PipeNotes(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,20 +110,6 @@ async def _change(frontier: Frontier, change: Callable[[PipeNotes], PipeNotes]) 
 
 def _notes(data: bytes) -> PipeNotes | None:
     return msgspec.json.decode(data, type=PipeNotes) if data else None
-
-
-DUTY_SECONDS: Final = 5.0
-LOOKS_PER_DUTY: Final = 4  # how often the duty is renewed, or asked for, while it lasts
-# Shorter than the time that a worker waits: so the worker gets an answer that names the server.
-FRONTIER_SECONDS: Final = 15.0
-ANSWER_SECONDS: Final = 20.0
-LOOK_SECONDS: Final = 1.0
-UPKEEP_SECONDS: Final = 30.0
-UNUSED_SECONDS: Final = 900.0
-MOST_AT_ONCE: Final = 100
-MOST_SENDERS: Final = 4_096
-
-_CALLS: Final = msgspec.msgpack.Decoder(Call)
 
 
 class _Sender:

@@ -28,6 +28,23 @@ MAX_DEPTH = 8  # lists in lists; deeper ones are JSON text
 # Bits: the type of a column follows from the kinds of all its values.
 _BOOL, _INT, _LONG, _FLOAT, _TEXT, _LIST, _OTHER = 1, 2, 4, 8, 16, 32, 64
 _BY_TYPE: dict[type, int] = {type(None): 0, str: _TEXT, bool: _BOOL, float: _FLOAT}
+STDOUT = "-"
+GONE = "_gone_at"
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
+MAX_COLUMNS = 10_000
+BATCH_ROWS = 1000
+BATCH_BYTES = 4 * 1024 * 1024
+GROUP_ROWS = 10_000
+GROUP_BYTES = 32 * 1024 * 1024
+ANYBODY_WRITES = 0o222
+SHOW_SECONDS = 0.1
+# Spreadsheets read a cell that begins with one of these, full-width forms included, as a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+# In UTF-8: DEL, C1 controls, line separators, directions.
+_CONTROLS = re.compile(b"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
+# Also separators other than a comma: a spreadsheet that uses them would find a formula after one.
+_TO_QUOTE = re.compile(r'[",;\t\r\n]')
 
 
 class ColumnKind:
@@ -88,17 +105,6 @@ def _kind_of_int(value: int) -> int:
     return _LONG if -(2**63) <= value < 2**63 else _OTHER
 
 
-STDOUT = "-"
-GONE = "_gone_at"
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
-MAX_COLUMNS = 10_000
-BATCH_ROWS = 1000
-BATCH_BYTES = 4 * 1024 * 1024
-GROUP_ROWS = 10_000
-GROUP_BYTES = 32 * 1024 * 1024
-ANYBODY_WRITES = 0o222
-SHOW_SECONDS = 0.1
-
 Show = Callable[[int, int], None]
 _Fields = dict[str, Any]
 _Columns = dict[str, Callable[[StoredItem], Any]]
@@ -109,14 +115,6 @@ _OF_VERSIONS: _Columns = {
     "_version": lambda item: item.version,
     "_changed_at": lambda item: _iso(item.changed_at),
 }
-# Spreadsheets read a cell that begins with one of these, full-width forms included, as a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-
-# In UTF-8: DEL, C1 controls, line separators, directions.
-_CONTROLS = re.compile(b"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
-# Also separators other than a comma: a spreadsheet that uses them would find a formula after one.
-_TO_QUOTE = re.compile(r'[",;\t\r\n]')
 
 
 def check_target(path: str | os.PathLike[str]) -> None:
@@ -174,7 +172,7 @@ def harmless(document: bytes) -> bytes:
     return _CONTROLS.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), document)
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which items are exported: those that match `which` and have the values of `where`; or all their versions."""
 
     which: ItemFilter = ItemFilter()
@@ -186,7 +184,7 @@ async def export(
     store: Store,
     path: str | os.PathLike[str],
     *,
-    wanted: Wanted = Wanted(),
+    wanted: ExportRequest = ExportRequest(),
     show: Show | None = None,
 ) -> int:
     """Write the items to `path` in the format of its ending ("-": JSON Lines to stdout); gives how many.
@@ -299,11 +297,11 @@ def _sink(suffix: str, file: IO[bytes], spool: IO[bytes], *, names: _Columns) ->
             return _JsonLines(file, names=names)
 
 
-def _own_columns(wanted: Wanted) -> _Columns:
+def _own_columns(wanted: ExportRequest) -> _Columns:
     return {**_OWN_COLUMNS, **_OF_VERSIONS} if wanted.versions else _OWN_COLUMNS
 
 
-async def _chosen(store: Store, wanted: Wanted, show: Show | None) -> AsyncIterator[StoredItem]:
+async def _chosen(store: Store, wanted: ExportRequest, show: Show | None) -> AsyncIterator[StoredItem]:
     count = 0
     async for item in store.versions(wanted.which) if wanted.versions else store.items(wanted.which):
         if wanted.where and not _has(item, wanted.where):

@@ -25,6 +25,7 @@ _EARLIEST: Final = -62_135_596_800.0  # the year 1: readers of Parquet know no e
 _NUMBERS: Final = ("key", "token", "attempt", "status", "size", "parent")
 
 Say = Callable[[str], None]
+EVERY_SECONDS: Final = 3600.0
 
 
 async def check_log_archive(settings: Settings, *, store: str) -> None:
@@ -113,9 +114,6 @@ def _pyarrow() -> tuple[Any, Any]:
     except ImportError:
         raise UsageError(f"Parquet files need pyarrow: {install_command('parquet')}") from None
     return pyarrow, pyarrow.parquet
-
-
-EVERY_SECONDS: Final = 3600.0
 
 
 class Retention:

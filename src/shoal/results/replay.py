@@ -35,6 +35,9 @@ _PUT = """
     INSERT INTO capture (key, token, line) VALUES (?, ?, ?)
     ON CONFLICT (key) DO UPDATE SET token = excluded.token, line = excluded.line WHERE excluded.token > token"""
 _NEXT = "SELECT token, key, line FROM capture WHERE (token, key) > (?, ?) ORDER BY token, key LIMIT ?"
+READ_AT_ONCE = 16
+BATCH_ITEMS = 500
+FAILURES_KEPT = 100
 
 
 class CaptureIndex:
@@ -69,11 +72,6 @@ class CaptureIndex:
         while rows := self._db.execute(_NEXT, (token, key, at_once)).fetchall():
             token, key, _ = rows[-1]
             yield [self._decoder.decode(line) for _, _, line in rows]
-
-
-READ_AT_ONCE = 16
-BATCH_ITEMS = 500
-FAILURES_KEPT = 100
 
 
 @dataclass(kw_only=True)

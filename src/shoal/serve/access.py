@@ -26,6 +26,30 @@ from shoal.text.secrets import masked_text
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 MADE, REFUSED = "change made", "change refused"
+SHORTEST_TOKEN = 16
+SESSION_SECONDS = 12 * 3600.0
+MOST_SESSIONS = 1000
+TRIES = 10
+TRY_SECONDS = 60.0
+MOST_CLIENTS = 10_000
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+COOKIE = "shoal_session"
+SESSION_PATH = "/api/v1/session"
+# Open without a token: health probes, the page, which has no data of its own, and the OpenAPI document.
+OPEN_PATHS = ("/healthz", "/readyz", "/", "/schedules", "/favicon.ico", "/api/v1/openapi.json", SESSION_PATH)
+OPEN_FOLDERS = ("/static/", "/crawls/", "/schedules/")
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
 
 
 def log_change(request: Request, action: str, *, crawl: str | None = None) -> None:
@@ -60,14 +84,6 @@ def _tell(
 
 
 Role = Literal["admin", "reader"]
-
-SHORTEST_TOKEN = 16
-SESSION_SECONDS = 12 * 3600.0
-MOST_SESSIONS = 1000
-TRIES = 10
-TRY_SECONDS = 60.0
-MOST_CLIENTS = 10_000
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Session(NamedTuple):
@@ -206,25 +222,6 @@ def _is_address(host: str) -> bool:
 
 def _digest(value: bytes) -> bytes:
     return hashlib.sha256(value).digest()
-
-
-COOKIE = "shoal_session"
-SESSION_PATH = "/api/v1/session"
-# Open without a token: health probes, the page, which has no data of its own, and the OpenAPI document.
-OPEN_PATHS = ("/healthz", "/readyz", "/", "/schedules", "/favicon.ico", "/api/v1/openapi.json", SESSION_PATH)
-OPEN_FOLDERS = ("/static/", "/crawls/", "/schedules/")
-CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": CONTENT_POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "X-Frame-Options": "DENY",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-}
 
 
 class Gate:

@@ -16,6 +16,7 @@ from shoal.text.secrets import masked_text
 
 JSON = "application/json"
 RETRY_SECONDS = 2
+T = TypeVar("T")
 
 
 class Refusal(Exception):  # noqa: N818 -- an answer, not a defect
@@ -51,9 +52,6 @@ def refusal_of(error: ShoalError) -> Refusal:
 def out_of_reach(line: str) -> Refusal:
     """The refusal while a server or a file does not answer."""
     return Refusal(503, line, headers={"Retry-After": str(RETRY_SECONDS)})
-
-
-T = TypeVar("T")
 
 
 def cursor(position: object) -> str:

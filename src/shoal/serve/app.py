@@ -32,6 +32,9 @@ from shoal.serve.events import Watching
 from shoal.serve.parts import Parts
 
 FOLDER = Path(__file__).resolve().parent / "static"
+GRACE_SECONDS = 3
+# Only a proxy on this machine may name the client in X-Forwarded-For.
+TRUSTED = ["127.0.0.1", "::1"]
 
 
 def page_routes(folder: Path = FOLDER) -> list[BaseRoute]:
@@ -59,11 +62,6 @@ class FreshFiles(StaticFiles):
         answer = await super().get_response(path, scope)  # type: ignore[arg-type]  # its own type of the same mapping
         answer.headers["Cache-Control"] = "no-cache"
         return answer
-
-
-GRACE_SECONDS = 3
-# Only a proxy on this machine may name the client in X-Forwarded-For.
-TRUSTED = ["127.0.0.1", "::1"]
 
 
 class PassOn(logging.Handler):

@@ -29,6 +29,11 @@ SURVEY_SECONDS = 5.0
 OLDEST_SECONDS = 600.0
 ENDED_SHOWN = 20
 LIVE = (CrawlState.RUNNING, CrawlState.PAUSED)
+LOOK_SECONDS = 1.0
+LOOKS_AT_ONCE = 8
+ENDED_LOOK_SECONDS = 10.0
+# A reading is fresh for at least so many times as long as it took: readers must not load the frontier.
+LOOK_SHARE = 10.0
 
 
 class Surveyor:
@@ -82,13 +87,6 @@ def shown(crawls: Sequence[Crawl], pushed: Container[str] = ()) -> list[Crawl]:
     live = [crawl for crawl in crawls if crawl.state in LIVE or crawl.id in pushed]
     ended = [crawl for crawl in crawls if crawl.state not in LIVE and crawl.id not in pushed]
     return live + ended[:ENDED_SHOWN]
-
-
-LOOK_SECONDS = 1.0
-LOOKS_AT_ONCE = 8
-ENDED_LOOK_SECONDS = 10.0
-# A reading is fresh for at least so many times as long as it took: readers must not load the frontier.
-LOOK_SHARE = 10.0
 
 
 class Seen(NamedTuple):

@@ -33,6 +33,21 @@ from shoal.text.secrets import masked
 from shoal.worker.workers import SILENT_SECONDS, is_at_work
 
 MOST_SINKS: Final = 100
+# How often new sinks and reopened stores are looked for.
+FEED_SECONDS: Final = 5.0
+DUTY: Final = "gone"
+# The duty of a killed process expires after this time.
+DUTY_SECONDS: Final = 30.0
+GONE_SECONDS: Final = 5.0
+# A store marks in steps: the rest is marked the next time.
+MARKING_SECONDS: Final = 20.0
+# Includes sending messages; each sender has its own deadline.
+LOOK_SECONDS = 120.0
+# Shorter than the duty, which must not expire during a check.
+SCHEDULE_SECONDS = 10.0
+TICK_SECONDS = 1.0
+STAND_BY_SECONDS = 3.0
+CLEARING_SECONDS = 60.0
 
 
 class SinkSeen(NamedTuple):
@@ -75,10 +90,6 @@ async def states_of_sinks(parts: Parts) -> list[SinkState]:
         async with connection.using() as store:
             found += await store.outbox.sinks(counted=COUNTED)
     return found
-
-
-# How often new sinks and reopened stores are looked for.
-FEED_SECONDS: Final = 5.0
 
 
 class Feeding:
@@ -141,14 +152,6 @@ async def feed_sinks(parts: Parts, *, say: Callable[[str], None]) -> None:
             await asyncio.sleep(FEED_SECONDS)
     finally:
         await feeding.close()
-
-
-DUTY: Final = "gone"
-# The duty of a killed process expires after this time.
-DUTY_SECONDS: Final = 30.0
-GONE_SECONDS: Final = 5.0
-# A store marks in steps: the rest is marked the next time.
-MARKING_SECONDS: Final = 20.0
 
 
 class GoneKeeping:
@@ -230,15 +233,6 @@ async def mark_gone(parts: Parts, *, say: Callable[[str], None]) -> None:
     finally:
         with contextlib.suppress(ShoalError, OSError):
             await keeping.finish()
-
-
-# Includes sending messages; each sender has its own deadline.
-LOOK_SECONDS = 120.0
-# Shorter than the duty, which must not expire during a check.
-SCHEDULE_SECONDS = 10.0
-TICK_SECONDS = 1.0
-STAND_BY_SECONDS = 3.0
-CLEARING_SECONDS = 60.0
 
 
 async def keep_histories(parts: Parts) -> None:

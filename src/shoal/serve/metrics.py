@@ -35,6 +35,7 @@ from shoal.worker.workers import Member, Presence
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 HOSTS_SHOWN = 50
 NAMES_SHOWN = 30
+LOOPBACK = "127.0.0.1"
 
 
 class SinkCollector:
@@ -276,9 +277,6 @@ def metrics_text(surveyor: Surveyor, sinks: Sequence[SinkSeen] = (), *, reached:
     registry.register(SinkCollector(sinks, now=time.time()))
     ProcessCollector(registry=registry)
     return generate_latest(registry)
-
-
-LOOPBACK = "127.0.0.1"
 
 
 class OwnBeats:

@@ -43,6 +43,14 @@ FIELDS: Final = (
     ("month", "1 to 12, or jan to dec", MONTHS),
     ("day of the week", "0 to 7, or sun to sat", DAYS),
 )
+SCHEDULES: Final = "schedules"
+ENCODING: Final = "utf-8-sig"  # Windows editors begin a file with a byte order mark
+MOST_SCHEDULES: Final = 200
+MOST_WORKERS: Final = 256
+LONGEST_SECONDS: Final = 3650 * 86_400.0
+# The largest schedule in the notes of coordinators, which are read every second.
+MOST_BYTES: Final = 16_384
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,15 +174,6 @@ def _due_from(timing: Timing, after: float) -> Iterator[float]:
             latest = due
             yield due
 
-
-SCHEDULES: Final = "schedules"
-ENCODING: Final = "utf-8-sig"  # Windows editors begin a file with a byte order mark
-MOST_SCHEDULES: Final = 200
-MOST_WORKERS: Final = 256
-LONGEST_SECONDS: Final = 3650 * 86_400.0
-# The largest schedule in the notes of coordinators, which are read every second.
-MOST_BYTES: Final = 16_384
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 Overlap = Literal["skip", "queue", "cancel"]
 Missed = Literal["skip", "once"]

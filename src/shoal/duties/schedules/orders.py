@@ -24,6 +24,7 @@ LONGEST_REASON: Final = 300
 RunState = Literal[
     "queued", "starting", "running", "finished", "stopped", "failed", "cancelled", "interrupted", "skipped", "missed"
 ]
+ORDERS: Final = "schedule orders"
 
 
 class ScheduledRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,8 +98,6 @@ def kept(state: ScheduleState, run: ScheduledRun) -> ScheduleState:
         return msgspec.structs.replace(state, history=(*state.history[:-1], merged))
     return msgspec.structs.replace(state, history=(*state.history, run)[-MOST_KEPT:])
 
-
-ORDERS: Final = "schedule orders"
 
 Value = TypeVar("Value")
 

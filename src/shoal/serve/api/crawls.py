@@ -23,6 +23,9 @@ from shoal.serve.api.shapes import CrawlDetail, Crawls, CrawlSummary, PriorityGi
 from shoal.serve.spiders import Child, StartRequest
 from shoal.worker.workers import at_work
 
+BEGIN_SECONDS = 20.0
+LOOK_SECONDS = 0.1
+
 
 async def list_crawls(call: Call) -> Crawls:
     """All crawls, newest first."""
@@ -116,10 +119,6 @@ async def delete_crawl(call: Call) -> None:
             raise Refusal(409, f"{learner} has just begun and still has to learn which URLs {crawl.id} has done")
         await frontier.delete_crawl(crawl.id)
     call.parts.board.forget(crawl.id)
-
-
-BEGIN_SECONDS = 20.0
-LOOK_SECONDS = 0.1
 
 
 async def start_crawl(call: Call) -> StartedCrawl:

@@ -192,7 +192,7 @@ class StartedCrawl(CrawlSummary, frozen=True, kw_only=True):
     log: str
 
 
-class HistoryWanted(Given, frozen=True, kw_only=True):
+class HistoryQuery(Given, frozen=True, kw_only=True):
     seconds: Annotated[float, msgspec.Meta(ge=1, le=32 * 86_400)] = 300.0
     most: Annotated[int, msgspec.Meta(ge=1, le=2000)] = 300
 
@@ -233,7 +233,7 @@ class PriorityGiven(Given, frozen=True, kw_only=True):
     priority: Annotated[int, msgspec.Meta(ge=-1000, le=1000, description="over other crawls; 0 is the usual one")]
 
 
-class HostsWanted(Page, frozen=True, kw_only=True):
+class HostsQuery(Page, frozen=True, kw_only=True):
     search: Text = ""
 
 
@@ -301,7 +301,7 @@ class Exits(Shape, frozen=True, kw_only=True):
     offers: list[OfferShown] = []
 
 
-class ItemsWanted(Page, frozen=True, kw_only=True):
+class ItemsQuery(Page, frozen=True, kw_only=True):
     search: Annotated[str, msgspec.Meta(max_length=200)] = ""
     since: GivenMoment | None = None
 
@@ -324,7 +324,7 @@ class Items(Shape, frozen=True, kw_only=True):
     next: str | None = None
 
 
-class LettersWanted(Page, frozen=True, kw_only=True):
+class LettersQuery(Page, frozen=True, kw_only=True):
     host: HostName | None = None
     reason: Text | None = None
     since: GivenMoment | None = None
@@ -382,7 +382,7 @@ class Rejected(Shape, frozen=True, kw_only=True):
     reasons: list[RejectedReason]
 
 
-class FateWanted(Given, frozen=True, kw_only=True):
+class FateQuery(Given, frozen=True, kw_only=True):
     url: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
     method: Annotated[str, msgspec.Meta(max_length=20)] | None = None
 
@@ -393,7 +393,7 @@ class Fates(Shape, frozen=True, kw_only=True):
     fates: list[dict[str, Any]]
 
 
-class PageWanted(Given, frozen=True, kw_only=True):
+class PageQuery(Given, frozen=True, kw_only=True):
     key: Key
 
 

@@ -16,7 +16,7 @@ from shoal.serve.api.shapes import (
     LetterChoice,
     Letters,
     LetterShown,
-    LettersWanted,
+    LettersQuery,
     Rejected,
     RejectedReason,
     Requeued,
@@ -32,7 +32,7 @@ MOST_OF_A_MOMENT = 100_000
 
 async def list_dead(call: Call) -> Letters:
     """Dead letters that match every parameter, newest first. `reason` matches the beginning of a reason."""
-    wanted: LettersWanted = call.query
+    wanted: LettersQuery = call.query
     until, passed = (None, 0) if wanted.after is None else position(wanted.after, tuple[float, int])
     passed = max(0, min(passed, MOST_OF_A_MOMENT))
     which = _filter(wanted.host, wanted.reason, wanted.since, until=until)
