@@ -6,7 +6,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 
 PACKAGES ?=
 
-.PHONY: install dev apt servers servers-rest demo test test-all test-rest check check-page screenshots format bench guard guard-renew docs release clean
+.PHONY: install dev apt servers servers-rest demo test test-all test-rest check check-page screenshots format bench guard guard-renew walk docs release clean
 
 install: $(VENV)/.installed
 dev: $(VENV)/.developing
@@ -132,6 +132,10 @@ bench: dev servers
 	done; \
 	if [ -n "$$missing" ]; then $(MAKE) --no-print-directory apt PACKAGES="$$missing"; fi
 	$(BIN)/python -m bench $(if $(CASE),--case $(CASE)) $(if $(QUICK),--quick)
+
+# The files and functions that one page passes, and what commands load. ARGS=--files: each file by name.
+walk: dev servers
+	@$(BIN)/python -m bench.walk $(ARGS)
 
 # What a page costs in instructions, beside bench/guard/baseline.json; the second one writes that file anew.
 guard: dev servers

@@ -27,7 +27,7 @@ from shoal.journey.robots import LaneRules
 from shoal.model import Crawl, Done, LaneUpdate, Lease, Task
 from shoal.settings.table import Settings
 from shoal.testing.fakes import passages_for, task_for
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls.canonical import UrlRules, lane_of
 
 SITE = "http://127.0.0.1:8000"

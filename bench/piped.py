@@ -18,7 +18,7 @@ from bench.own_crawls import README_FORM, check_file
 from shoal.crawl.beginning import begin
 from shoal.crawl.opening import frontier_at
 from shoal.crawl.sources import feed, requests_of
-from shoal.run import intake_of, settings_of
+from shoal.run.intakes import intake_of, settings_of
 from shoal.spider.loading import load_spider
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.waiting import wait_until

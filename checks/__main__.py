@@ -9,13 +9,8 @@ from pathlib import Path
 
 from checks.cycles import import_cycles
 from checks.finding import ROOT, Finding
-from checks.lengths import long_functions
 from checks.markup import unsafe_page_code
-from checks.module_names import twin_modules
-from checks.words import documents, glossary_rules, printed_texts, wrong_words
-
-PYTHON_FOLDERS = ("src", "tests", "bench", "checks", "release", "docs", "examples")
-
+from checks.sizes import over_budget, table
 
 PACKAGE = ROOT / "src" / "shoal"
 
@@ -24,12 +19,8 @@ def findings() -> Iterator[Finding]:
     """What all checks find."""
     _check_installation()
     yield from import_cycles("shoal")
-    yield from long_functions(_python_files())
-    yield from twin_modules(PACKAGE)
     yield from unsafe_page_code(PACKAGE / "serve" / "static")
-    rules = glossary_rules((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
-    yield from wrong_words(rules, documents([ROOT / "README.md", *_files("docs", "*.md")]))
-    yield from wrong_words(rules, printed_texts(_files("src/shoal", "*.py")))
+    yield from over_budget()
 
 
 def _check_installation() -> None:
@@ -39,22 +30,9 @@ def _check_installation() -> None:
         raise SystemExit(f"checks: the installed shoal is not the one in {PACKAGE}: run `make dev` in this checkout")
 
 
-def _files(folder: str, pattern: str) -> list[Path]:
-    found = sorted((ROOT / folder).rglob(pattern))
-    # A folder that was moved must not make its check pass.
-    return found or sys.exit(f"checks: there is no {pattern} in {folder}: name the folder that holds them now")
-
-
-def _python_files() -> Iterator[Path]:
-    for folder in PYTHON_FOLDERS:
-        for path in sorted((ROOT / folder).iterdir()):
-            # Folders like bench/.work hold other people's code.
-            if not path.name.startswith("."):
-                yield from sorted(path.rglob("*.py")) if path.is_dir() else [path] * (path.suffix == ".py")
-
-
 def main() -> int:
-    """Print the findings; the exit code says whether there were any."""
+    """Print the sizes and the findings; the return code says whether there were any."""
+    sys.stdout.write(f"{table()}\n")
     found = list(findings())
     for finding in found:
         sys.stdout.write(f"{finding}\n")

@@ -22,7 +22,8 @@ from shoal.crawl.beginning import begin
 from shoal.crawl.feeder import Feeder
 from shoal.fetch.base import Fetch, Response
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.run import intake_of, settings_of, worker_for
+from shoal.run.building import worker_for
+from shoal.run.intakes import intake_of, settings_of
 from shoal.store.sqlite.store import SqliteStore
 from shoal.worker.retirement import collect_rarely, keep_freed_memory
 

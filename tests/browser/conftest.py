@@ -1,9 +1,10 @@
-"""One Chromium and one server for a module of tests; each test has a page of its own, without errors on its console."""
+"""One Chromium for all modules, a server for each; each test has a page of its own, without errors on its console."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from console import Errors
@@ -12,22 +13,51 @@ from stage import SECONDS, Stage
 
 from shoal.testing.servers.programs import find_program
 
+HERE = Path(__file__).parent
 
-# Not for the session: Playwright's event loop runs in this thread, and tests of other modules have loops of their own.
+
+class Chromium:
+    """Debian's Chromium, started for the first test of this folder."""
+
+    def __init__(self) -> None:
+        self._playwright: Playwright | None = None
+        self._browser: Browser | None = None
+
+    def started(self) -> Browser:
+        if self._browser is None:
+            expect.set_options(timeout=SECONDS * 1000)
+            self._playwright = sync_playwright().start()
+            # Its sandbox cannot be set up by root, and needs none for pages of our own.
+            arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+            path = find_program("chromium")
+            self._browser = self._playwright.chromium.launch(executable_path=path, args=arguments)
+        return self._browser
+
+    def stop(self) -> None:
+        if self._browser is not None:
+            self._browser.close()
+        if self._playwright is not None:
+            self._playwright.stop()
+        self._playwright = self._browser = None
+
+
+CHROMIUM = Chromium()
+
+
+# Playwright's event loop runs in this thread, and tests of other folders have loops of their own.
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    """Stop Chromium before a test of another folder begins."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or HERE not in nextitem.path.parents:
+            CHROMIUM.stop()
+
+
 @pytest.fixture(scope="module")
-def playwright() -> Iterator[Playwright]:
-    expect.set_options(timeout=SECONDS * 1000)
-    with sync_playwright() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def browser(playwright: Playwright) -> Iterator[Browser]:
-    """Debian's Chromium. Its sandbox cannot be set up by root, and needs none for pages of our own."""
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    started = playwright.chromium.launch(executable_path=find_program("chromium"), args=arguments)
-    yield started
-    started.close()
+def browser() -> Browser:
+    return CHROMIUM.started()
 
 
 @pytest.fixture(scope="module")

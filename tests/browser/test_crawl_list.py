@@ -67,6 +67,7 @@ def test_says_what_cancelling_does_before_it_does_it(server: str, stage: Stage, 
     expect(row).to_have_count(0)
 
 
+@pytest.mark.full
 def test_gives_a_crawl_another_priority(server: str, stage: Stage, page: Page) -> None:
     stage.crawl("late-1", URLS)
     page.goto(f"{server}/crawls/late-1")

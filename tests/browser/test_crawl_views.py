@@ -65,6 +65,7 @@ def test_overview_has_charts_and_outcomes_that_add_up(server: str, page: Page) -
     assert table.get_by_role("row").count() > 20
 
 
+@pytest.mark.full
 def test_overview_marks_a_kind_that_no_worker_does(server: str, page: Page) -> None:
     page.goto(f"{server}/crawls/{KINDS}")
     expect(page.get_by_role("heading", name="Kinds of tasks")).to_be_visible()
@@ -79,6 +80,7 @@ def test_overview_marks_a_kind_that_no_worker_does(server: str, page: Page) -> N
     expect(page.get_by_role("heading", name="Kinds of tasks")).to_have_count(0)
 
 
+@pytest.mark.full
 def test_workers_say_which_kinds_they_do(server: str, page: Page) -> None:
     page.goto(f"{server}/crawls/{KINDS_DONE}?tab=workers")
     rows = page.get_by_role("table", name="Workers").get_by_role("row")
@@ -86,6 +88,7 @@ def test_workers_say_which_kinds_they_do(server: str, page: Page) -> None:
     expect(rows.filter(has_text="m4-1")).not_to_contain_text("does")
 
 
+@pytest.mark.full
 def test_zoom_reads_the_history_of_that_time(server: str, page: Page) -> None:
     page.goto(f"{server}/crawls/{CRAWL}")
     button = page.get_by_role("button", name="6 h")
@@ -137,6 +140,7 @@ def test_blocks_and_unblocks_a_host(server: str, page: Page) -> None:
     expect(row).not_to_contain_text("blocked")
 
 
+@pytest.mark.full
 def test_boosts_a_host_and_back(server: str, page: Page) -> None:
     page.goto(f"{server}/crawls/{CRAWL}?tab=hosts")
     row = page.get_by_role("row").filter(has_text="old.shop.test")
@@ -176,6 +180,7 @@ def test_items_are_searched_and_paged(server: str, page: Page) -> None:
     expect(table.get_by_role("row")).to_have_count(1 + 22)
 
 
+@pytest.mark.full
 def test_items_that_are_gone_say_since_when(server: str, stage: Stage, page: Page) -> None:
     page.goto(f"{server}/crawls/{CRAWL}?tab=items")
     table = page.get_by_role("table", name="Items, newest first")
@@ -230,6 +235,7 @@ def test_requeues_one_those_of_a_filter_and_all(server: str, stage: Stage, page:
     assert dead_letters(stage) == 0
 
 
+@pytest.mark.full
 def test_rejected_urls_lead_to_why(server: str, page: Page) -> None:
     page.goto(f"{server}/crawls/{CRAWL}?tab=rejected")
     row = page.get_by_role("row").filter(has_text="out_of_scope")
@@ -250,6 +256,7 @@ def test_why_tells_of_every_attempt_and_of_the_item(server: str, page: Page) -> 
     expect(page.get_by_label("Item sku-0")).to_contain_text('"title"')
 
 
+@pytest.mark.full
 def test_why_leads_to_the_archived_page_as_text(server: str, page: Page) -> None:
     page.goto(f"{server}/crawls/{CRAWL}/why?url={ARCHIVED}")
     with page.expect_download() as download:
@@ -261,6 +268,7 @@ def test_why_leads_to_the_archived_page_as_text(server: str, page: Page) -> None
     expect(page.get_by_role("link", name="Download as text")).to_have_count(0)
 
 
+@pytest.mark.full
 def test_lists_are_read_at_most_every_two_seconds_and_not_while_hidden(server: str, page: Page) -> None:
     page.clock.install()
     page.goto(f"{server}/crawls/{CRAWL}?tab=hosts")

@@ -11,6 +11,8 @@ from console import Errors
 from playwright.sync_api import Page, Response, expect
 from stage import Stage
 
+pytestmark = pytest.mark.full
+
 CRAWLS = 50
 HOSTS = 100_000
 LETTERS = 10_000

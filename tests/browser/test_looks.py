@@ -13,6 +13,8 @@ from stage import Stage
 
 from shoal.testing.servers.programs import missing
 
+pytestmark = pytest.mark.full
+
 VIEWS = {
     "crawls": "/",
     "overview": f"/crawls/{CRAWL}",

@@ -12,6 +12,8 @@ from stage import Stage
 from shoal.testing.servers.programs import free_port
 from shoal.testing.servers.redis_server import RedisServer
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:

@@ -15,6 +15,8 @@ from test_hostile_text import MARKUP, QUOTES, SCRIPT_LINK, check
 from shoal.duties.schedules.config import Schedule, Timing
 from shoal.duties.schedules.orders import Notes, ScheduledRun, ScheduleState
 
+pytestmark = pytest.mark.full
+
 SPIDER = """
 from shoal import Spider
 

@@ -14,6 +14,8 @@ from furnished import CRAWL, furnish
 from playwright.sync_api import Browser, expect
 from stage import Stage
 
+pytestmark = pytest.mark.full
+
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 DESKTOP = {"width": 1180, "height": 820}
 PICTURES = {

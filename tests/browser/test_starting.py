@@ -9,6 +9,8 @@ from console import Errors
 from playwright.sync_api import Page, expect
 from stage import Stage
 
+pytestmark = pytest.mark.full
+
 SPIDER = """
 from shoal import Spider
 

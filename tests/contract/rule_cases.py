@@ -389,21 +389,31 @@ SHARES = [
     (((5, 5, 5), 2), (1, 1, 0)),
 ]
 
-# clock, last time noted, shift, expected by the caller (None: it has not asked before) → time of the crawl, shift
+# clock, last time noted, shift, expected by the caller (None: it has not asked before), how much later it may be
+# and the shift that it knows → time of the crawl, shift
 RECKON = [
-    ((1000.0, 0.0, 0.0, None), (1000.0, 0.0)),
-    ((1000.0, 999.5, 0.0, 1000.0), (1000.0, 0.0)),
-    ((1000.0, 999.5, 50.0, None), (1050.0, 50.0)),
-    ((1000.0, 999.5, 0.0, 999.75), (1000.0, 0.0)),  # a request that took a quarter of a second
-    ((1000.0, 999.5, 0.0, 1030.0), (1000.0, 0.0)),  # time stood still for others: they do not make it jump
-    ((4600.0, 999.5, 0.0, 1000.0), (1000.0, -3600.0)),  # stepped forward
-    ((4600.0, 999.5, 50.0, 1000.0), (1000.0, -3600.0)),
-    ((4600.0, 1000.5, 0.0, 1000.0), (1000.5, -3599.5)),  # others asked since: time does not go back
-    ((4600.0, 999.5, 0.0, None), (4600.0, 0.0)),
-    ((-2600.0, 999.5, 0.0, None), (999.5, 3599.5)),  # stepped back
-    ((-2600.0, 999.5, 0.0, 1000.0), (1000.0, 3600.0)),
-    ((-2600.0, 999.5, 0.0, 990.0), (999.5, 3599.5)),
-    ((-2600.0, 999.5, 0.0, 2000.0), (1000.5, 3600.5)),  # what was noted is a second old at most
+    ((1000.0, 0.0, 0.0, None, None, None), (1000.0, 0.0)),
+    ((1000.0, 999.5, 0.0, 1000.0, 0.0, 0.0), (1000.0, 0.0)),
+    ((1000.0, 999.5, 50.0, None, None, None), (1050.0, 50.0)),
+    ((1000.0, 999.5, 0.0, 999.75, 0.0, 0.0), (1000.0, 0.0)),  # a request that took a quarter of a second
+    ((1000.0, 999.5, 0.0, 1030.0, 0.0, 0.0), (1000.0, 0.0)),  # time stood still for others: they do not make it jump
+    ((4600.0, 999.5, 0.0, 1000.0, 0.0, 0.0), (1000.0, -3600.0)),  # stepped forward
+    ((4600.0, 999.5, 50.0, 1000.0, 0.0, 50.0), (1000.0, -3600.0)),
+    ((4600.0, 1000.5, 0.0, 1000.0, 0.0, 0.0), (1000.5, -3599.5)),  # others asked since: time does not go back
+    ((4600.0, 999.5, 0.0, None, None, None), (4600.0, 0.0)),
+    ((-2600.0, 999.5, 0.0, None, None, None), (999.5, 3599.5)),  # stepped back
+    ((-2600.0, 999.5, 0.0, 1000.0, 0.0, 0.0), (1000.0, 3600.0)),
+    ((-2600.0, 999.5, 0.0, 990.0, 0.0, 0.0), (999.5, 3599.5)),
+    ((-2600.0, 999.5, 0.0, 2000.0, 0.0, 0.0), (1000.5, 3600.5)),  # what was noted is a second old at most
+    ((1000.0, 999.5, 0.0, 999.0, 0.75, 0.0), (1000.0, 0.0)),  # its last call took as long
+    ((4600.0, 999.5, 0.0, 999.75, 3.0, 0.0), (999.75, -3600.25)),  # the earliest time counts, not the latest
+    ((-2600.0, 999.5, 0.0, 999.75, 3.0, 0.0), (999.75, 3599.75)),
+    (
+        (4600.0, 999.5, 0.0, 1003.0, 0.0, 3.0),
+        (999.5, -3600.5),
+    ),  # time stood still for others: only what was noted counts
+    ((-2600.0, 999.5, 0.0, 1003.0, 0.0, 3.0), (999.5, 3599.5)),
+    ((1000.0, 999.5, 0.0, 1003.0, 0.0, 3.0), (1000.0, 0.0)),
 ]
 
 # time, last time noted → whether it is noted

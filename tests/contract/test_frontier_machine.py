@@ -1,17 +1,18 @@
-"""Real frontiers do what the in-memory model does, whatever is asked of it and in whatever order."""
+"""The frontiers on SQLite and on Redis do the same, whatever is asked of them and in whatever order.
+
+Neither is the model of the other: their code shares the rules in `frontier/rules/`, of which the Lua scripts have a
+copy, and nothing else. What both do wrong in the same way the contract must find, and test_shared_hosts_machine.py."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import shutil
-import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from itertools import groupby
-from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
+import pytest
 from frontier_strategies import (
     EXITS,
     KEYS,
@@ -40,7 +41,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.rules.constants import STAYER
-from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import (
     VISITS,
     Budgets,
@@ -57,40 +57,42 @@ from shoal.model import (
 )
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.history_promises import point_of
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.testing.servers.redis_server import RedisServer
+
+# In `make test`, and in what only `make test-all` runs.
+EXAMPLES, EXAMPLES_AT_LENGTH = 15, 60
 
 
 class FrontierMachine(RuleBasedStateMachine):
     """Every call goes to both frontiers; their answers and all that can be seen of them must be the same."""
 
     shares_hosts: ClassVar[bool] = True
-    leases_at_once: ClassVar[bool] = True  # for several crawls in one call
+    # For several crawls in one call, which looks at more of their lanes on Redis: see test_shared_hosts_machine.py.
+    leases_at_once: ClassVar[bool] = False
     is_sharded: ClassVar[bool] = False
     is_stepped: ClassVar[bool] = False
+    server: ClassVar[RedisServer]
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.folder = Path(tempfile.mkdtemp())
         self.runner = asyncio.Runner()
-        self.steady = self.clock.steady if self.is_stepped else None
-        self.model: Frontier = MemoryFrontier(clock=self.clock, steady=self.steady)
-        self.real: Frontier = self.runner.run(self.open())
+        steady = self.clock.steady if self.is_stepped else None
+        self.sqlite: Frontier = MemoryFrontier(clock=self.clock, steady=steady)
+        self.server.call("FLUSHALL")
+        url = f"{self.server.url}?shards=5" if self.is_sharded else self.server.url
+        self.redis: Frontier = self.runner.run(RedisFrontier.open(url, clock=self.clock, steady=steady))
         self.leases: list[Lease] = []
         self.plain = OPEN_PLAIN
         self.twins: dict[tuple[str, int, int], Lease] = {}
-
-    async def open(self) -> Frontier:
-        """The frontier to compare, empty."""
-        raise NotImplementedError
 
     def run(self, call: Coroutine[Any, Any, Any]) -> Any:
         """Not `Runner.run`, which sets a handler for Ctrl-C around each of thousands of calls."""
         return self.runner.get_loop().run_until_complete(call)
 
     def both(self, call: Callable[[Frontier], Coroutine[Any, Any, Any]]) -> Any:
-        expected, answer = self.run(call(self.model)), self.run(call(self.real))
+        expected, answer = self.run(call(self.sqlite)), self.run(call(self.redis))
         if isinstance(answer, LeaseBatch):
             # A time of this process, not of the clock: each frontier reads it at another moment.
             answer = msgspec.structs.replace(answer, at=expected.at)
@@ -109,7 +111,7 @@ class FrontierMachine(RuleBasedStateMachine):
 
     def twin(self, lease: Lease, frontier: Frontier) -> Lease:
         """The lease as this frontier gave it."""
-        if not self.is_sharded or frontier is self.model:
+        if not self.is_sharded or frontier is self.sqlite:
             return lease
         return self.twins[lease.crawl, lease.task.key, lease.token]
 
@@ -219,7 +221,7 @@ class FrontierMachine(RuleBasedStateMachine):
         """The leases that an eviction may name: their tokens stand for no lease of the other crawl.
 
         `Frontier.evict` promises nothing of tokens that leases of two crawls share, and these workers lease from both.
-        Shards number their leases each for itself, so there such a token stands for another lease than in the model."""
+        Shards number their leases each for itself, so there such a token stands for another lease than on SQLite."""
         if not self.is_sharded:
             return leases
         return [lease for lease in leases if not any(self.share_a_token(lease, other) for other in self.leases)]
@@ -227,7 +229,8 @@ class FrontierMachine(RuleBasedStateMachine):
     def share_a_token(self, lease: Lease, other: Lease) -> bool:
         """Whether they are of two crawls, and one of the frontiers gave them the same token."""
         tokens = [
-            (self.twin(lease, frontier).token, self.twin(other, frontier).token) for frontier in (self.model, self.real)
+            (self.twin(lease, frontier).token, self.twin(other, frontier).token)
+            for frontier in (self.sqlite, self.redis)
         ]
         return lease.crawl != other.crawl and any(ours == theirs for ours, theirs in tokens)
 
@@ -333,7 +336,7 @@ class FrontierMachine(RuleBasedStateMachine):
                 self.both(lambda frontier: frontier.delete_crawl(PLAIN))
                 if self.is_sharded:
                     # A new crawl numbers its leases from the clock on. In the same millisecond it would give tokens of
-                    # the deleted crawl's leases again, and shards would give them to other leases than the model.
+                    # the deleted crawl's leases again, and shards would give them to other leases than SQLite.
                     self.clock.advance(0.002)
                 self.both(lambda frontier: frontier.open_crawl(self.plain))
 
@@ -378,90 +381,58 @@ class FrontierMachine(RuleBasedStateMachine):
         try:
             self.both(self.details)
         finally:
-            self.runner.run(self.real.close())
+            self.runner.run(self.redis.close())
             self.runner.close()
-            shutil.rmtree(self.folder)
 
 
-class SqliteMachine(FrontierMachine):
-    async def open(self) -> Frontier:
-        return await SqliteFrontier.open(self.folder / "shoal.db", clock=self.clock, steady=self.steady)
-
-
-class RedisMachine(FrontierMachine):
-    """A call for several crawls looks at more of their lanes than the model does: see test_shared_hosts_machine.py."""
-
-    leases_at_once = False
-    server: ClassVar[RedisServer]
-
-    async def open(self) -> Frontier:
-        self.server.call("FLUSHALL")
-        return await RedisFrontier.open(self.server.url, clock=self.clock, steady=self.steady)
-
-
-class SteppedSqliteMachine(SqliteMachine):
-    """The process has a steady clock, and the clock of the frontier is stepped."""
-
-    is_stepped = True
-
-
-class SteppedRedisMachine(RedisMachine):
-    """The same on Redis. A crawl sees there how another one's clock was stepped when that one has noticed it."""
+class SteppedMachine(FrontierMachine):
+    """The process has a steady clock, and the clock of the frontiers is stepped. A crawl sees on Redis how another
+    one's clock was stepped when that one has noticed it, so no hosts are shared."""
 
     shares_hosts = False
     leases_at_once = True
     is_stepped = True
 
 
-class ShardsMachine(RedisMachine):
+class ShardsMachine(FrontierMachine):
     """Three lanes, each in a shard of its own."""
 
     shares_hosts = False
     leases_at_once = True
     is_sharded = True
 
-    async def open(self) -> Frontier:
-        self.server.call("FLUSHALL")
-        return await RedisFrontier.open(f"{self.server.url}?shards=5", clock=self.clock)
+
+# Hundreds of random calls find the orders of calls that no written test has. Hypothesis prints the calls of a failure
+# and replays them in the next run.
+@pytest.fixture(scope="module", autouse=True)
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    FrontierMachine.server = RedisServer(tmp_path_factory.mktemp("redis"), "--appendfsync", "no").start()
+    yield
+    FrontierMachine.server.kill()
 
 
-# The machines take ten to sixteen seconds each: thousands of random calls to a real frontier and to the model find the
-# orders of calls that no written test has. Hypothesis prints the calls of a failure and replays them in the next run.
-class TestSqliteMachine(SqliteMachine.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(max_examples=60, stateful_step_count=40)
+class TestFrontierMachine(FrontierMachine.TestCase):  # type: ignore[name-defined, misc]
+    settings = settings(max_examples=EXAMPLES, stateful_step_count=40)
 
 
-class TestSteppedSqliteMachine(SteppedSqliteMachine.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(max_examples=30, stateful_step_count=40)
+class TestSteppedMachine(SteppedMachine.TestCase):  # type: ignore[name-defined, misc]
+    settings = settings(max_examples=EXAMPLES, stateful_step_count=40)
 
 
-class OnRedis:
-    """A server for all examples of one machine."""
-
-    folder: ClassVar[Path]
-    settings = settings(max_examples=40, stateful_step_count=40)
-    machine: ClassVar[type[RedisMachine]]
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.folder = Path(tempfile.mkdtemp())
-        cls.machine.server = RedisServer(cls.folder, "--appendfsync", "no").start()
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls.machine.server.kill()
-        shutil.rmtree(cls.folder)
+class TestShardsMachine(ShardsMachine.TestCase):  # type: ignore[name-defined, misc]
+    settings = settings(max_examples=EXAMPLES, stateful_step_count=40)
 
 
-class TestRedisMachine(OnRedis, RedisMachine.TestCase):  # type: ignore[name-defined, misc]
-    machine = RedisMachine
+@pytest.mark.full
+class TestFrontierMachineAtLength(FrontierMachine.TestCase):  # type: ignore[name-defined, misc]
+    settings = settings(max_examples=EXAMPLES_AT_LENGTH, stateful_step_count=40)
 
 
-class TestSteppedRedisMachine(OnRedis, SteppedRedisMachine.TestCase):  # type: ignore[name-defined, misc]
-    machine = SteppedRedisMachine
-    settings = settings(max_examples=20, stateful_step_count=40)
+@pytest.mark.full
+class TestSteppedMachineAtLength(SteppedMachine.TestCase):  # type: ignore[name-defined, misc]
+    settings = settings(max_examples=EXAMPLES_AT_LENGTH, stateful_step_count=40)
 
 
-class TestShardsMachine(OnRedis, ShardsMachine.TestCase):  # type: ignore[name-defined, misc]
-    machine = ShardsMachine
-    settings = settings(max_examples=15, stateful_step_count=40)
+@pytest.mark.full
+class TestShardsMachineAtLength(ShardsMachine.TestCase):  # type: ignore[name-defined, misc]
+    settings = settings(max_examples=EXAMPLES_AT_LENGTH, stateful_step_count=40)

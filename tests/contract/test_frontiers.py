@@ -9,17 +9,32 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from promises import names_of
 
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
+from shoal.model import LaneUpdate
+from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.beside import BesideOthers
-from shoal.testing.contract.frontier.case import CRAWL, check_counts, make_task
+from shoal.testing.contract.frontier.case import CRAWL, check_counts, make_task, take, take_one
+from shoal.testing.contract.frontier.clock_promises import USUAL, SlowLine
+from shoal.testing.contract.frontier.known_promises import KnownPromises
+from shoal.testing.contract.frontier.life_promises import LifePromises
+from shoal.testing.contract.frontier.put_promises import PutPromises
+from shoal.testing.contract.frontier.ttl_promises import TtlPromises
 from shoal.testing.frontier_contract import FrontierContract
-from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 
 Steady = Callable[[], float] | None
+
+ACROSS_SHARDS = {
+    "test_found_tasks_appear_with_the_page_that_found_them",
+    "test_links_to_other_shards_hasten_visits_there",
+    "test_is_finished_exactly_when_nothing_is_left",
+    "test_one_call_can_lease_from_several_crawls",
+}
+KEYS_AND_PLACES = names_of(PutPromises, KnownPromises, LifePromises, TtlPromises) | ACROSS_SHARDS
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +95,6 @@ class TestSqliteFrontier(FrontierContract):
             assert db.execute(damaged).rowcount == 2
 
 
-class TestMemoryFrontier(FrontierContract):
-    _frontier: MemoryFrontier | None = None
-
-    async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
-        frontier = MemoryFrontier(clock=clock, steady=steady, shared=self._frontier)
-        self._frontier = self._frontier or frontier
-        return frontier
-
-
 class TestRedisFrontier(FrontierContract):
     _url = ""
     _servers: Sequence[RedisServer] = ()
@@ -108,11 +114,30 @@ class TestRedisFrontier(FrontierContract):
     async def write_unreadable_point(self, frontier: Frontier, crawl: str) -> None:
         assert sum(spoil_latest_point(server, crawl) for server in self._servers) == 1
 
+    @pytest.mark.parametrize("stall", [0.0, 3.0])
+    async def test_a_slot_counts_from_when_it_was_given_also_after_the_server_stood_still(
+        self, tmp_path: Path, clock: FakeClock, stall: float
+    ) -> None:
+        line = SlowLine(clock)
+        frontier = await self.open(tmp_path, line, clock.steady)
+        await frontier.open_crawl(USUAL)
+        await frontier.put(CRAWL, [make_task(1)])
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=2.0))
+        await take_one(frontier)
+        line.there = stall
+        await take(frontier, 0)
+        line.back = 0.3
+        wait = await frontier.reserve(CRAWL, "a.test")
+        (lane,) = await frontier.lanes(CRAWL)
+        assert wait == pytest.approx(lane.starts_in - 2.0)
+        await frontier.close()
+
 
 class TestRedisShards(TestRedisFrontier):
-    """A crawl in three shards on one server."""
+    """A crawl in three shards on one server. `make test` proves here what depends on the shard that a key is in."""
 
     is_sharded = True
+    in_make_test = KEYS_AND_PLACES
 
     async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
         return await RedisFrontier.open(f"{self._url}?shards=3", clock=clock, steady=steady)
@@ -128,7 +153,9 @@ class TestRedisShards(TestRedisFrontier):
 
 
 class TestRedisCluster(TestRedisShards):
-    """A crawl in five shards on a cluster of three nodes."""
+    """A crawl in five shards on a cluster of three nodes. Its calls are those of shards on one server, redirected."""
+
+    in_make_test = names_of(PutPromises) | ACROSS_SHARDS
 
     @pytest.fixture(autouse=True)
     def _empty_server(self, redis_cluster: RedisCluster) -> None:
@@ -139,12 +166,8 @@ class TestRedisCluster(TestRedisShards):
         return await RedisFrontier.open(f"{self._url}?shards=5", clock=clock, steady=steady)
 
 
-class TestMemoryBesideOthers(BesideOthers, TestMemoryFrontier):
-    """The promises hold while another crawl works on the same hosts."""
-
-
 class TestSqliteBesideOthers(BesideOthers, TestSqliteFrontier):
-    """The same."""
+    """The promises hold while another crawl works on the same hosts."""
 
 
 class TestRedisBesideOthers(BesideOthers, TestRedisFrontier):

@@ -99,6 +99,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
     server.remove()
 
 
+@pytest.mark.full
 class TestRabbitOutages:
     async def test_what_the_broker_confirmed_survives_its_sudden_end(self, server: RabbitServer) -> None:
         pipe = open_pipe(server.at("killed"))
@@ -128,6 +129,7 @@ class TestRabbitOutages:
         await pipe.close()
 
 
+@pytest.mark.full
 class TestSqsOutages:
     async def test_a_service_that_was_restarted_and_forgot_its_queues_is_used_again(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -159,6 +161,7 @@ def secure_rabbitmq(tmp_path: Path) -> Iterator[tuple[RabbitServer, Path]]:
     server.remove()
 
 
+@pytest.mark.full
 async def test_a_pipe_with_tls_carries_messages_and_trusts_only_the_authority_that_is_named(
     secure_rabbitmq: tuple[RabbitServer, Path],
 ) -> None:

@@ -212,17 +212,9 @@ class TestWebhook(SinkContract):
         await sink.close()
 
 
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """One of its own: it has a user with a password."""
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    server.call("ACL", "SETUSER", "me", "on", ">s3cr3t", "~*", "+@all")
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def client(redis: RedisServer) -> Iterator[Any]:
+    redis.call("ACL", "SETUSER", "me", "on", ">s3cr3t", "~*", "+@all")
     client = Redis.from_url(redis.url.replace("redis://", "redis://me:s3cr3t@"))
     yield client
     client.close()

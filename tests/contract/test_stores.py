@@ -15,14 +15,8 @@ from shoal.store.base import ItemFilter, Store
 from shoal.store.files.store import FilesStore
 from shoal.store.sqlite.read import items_query, versions_query
 from shoal.store.sqlite.store import SqliteStore
-from shoal.testing.contract.store.difference_promises import DifferencePromises
-from shoal.testing.contract.store.gone_promises import GonePromises
-from shoal.testing.contract.store.read_promises import ReadPromises
-from shoal.testing.contract.store.rule_promises import RulePromises
 from shoal.testing.contract.store.view_promises import ViewPromises
 from shoal.testing.contract.store.week_promises import WeekPromises
-from shoal.testing.contract.store.write_promises import WritePromises
-from shoal.testing.fakes import MemoryStore
 from shoal.testing.store_contract import Reopen, StoreContract, everything, fetch, files_no_larger_than, item, reopening
 
 
@@ -68,21 +62,6 @@ class TestSqliteStore(StoreContract, ViewPromises, WeekPromises):
                 plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", (*arguments, 0)).fetchall()
                 assert not [step for *_, step in plan if "TEMP B-TREE" in step]
         connection.close()
-
-
-class TestMemoryStore(WritePromises, RulePromises, GonePromises, DifferencePromises, ReadPromises):
-    """The fake that tests of other parts use is no easier to satisfy than a real store. It takes no statements."""
-
-    @pytest.fixture
-    def store(self) -> Store:
-        return MemoryStore()
-
-    @pytest.fixture
-    def reopen(self, store: Store) -> Reopen:
-        async def same() -> Store:
-            return store
-
-        return same
 
 
 class TestFilesStore(StoreContract):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exit_crawl import ExitCrawl
+from exit_crawl import BACKENDS, ExitCrawl
 from piped_fleet import PipedFleet
 
 from shoal import Spider
@@ -23,17 +22,16 @@ from shoal.crawl.beginning import begin
 from shoal.crawl.opening import Places, opened
 from shoal.crawl.sources import feed, requests_of
 from shoal.model import Progress
-from shoal.run import intake_of, settings_of
+from shoal.run.intakes import intake_of, settings_of
 from shoal.spider.loading import load_spider
 from shoal.testing.chaos.survey import survey
-from shoal.testing.servers.proxy_servers import Tinyproxy
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import eventually
+from started_proxies import start_proxy  # noqa: F401 -- a fixture
 
 SPIDER = "shoal.testing.chaos.graph_spider:Graph"
 PAGES = 260
-PORT_TRIES = 5
 SEED = 20
 
 
@@ -170,11 +168,10 @@ def new_fleet(new_crawl: Any) -> Iterator[Callable[..., Any]]:
         fleet.end()
 
 
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis").start()
-    yield server
-    server.kill()
+@pytest.fixture(params=BACKENDS)
+def frontier(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where commands keep the tasks: a file, then Redis."""
+    return str(tmp_path / "shoal.db") if request.param == "sqlite" else str(request.getfixturevalue("redis").url)
 
 
 @pytest.fixture
@@ -182,24 +179,6 @@ def rng() -> random.Random:
     """Random moments, the same in every run; a failing test prints the seed."""
     print(f"seed {SEED}")
     return random.Random(SEED)
-
-
-@pytest.fixture
-def start_proxy(tmp_path: Path) -> Iterator[Callable[..., Tinyproxy]]:
-    """Starts proxies, each on the loopback address it is given."""
-    started: list[Tinyproxy] = []
-
-    def start(address: str, **options: Any) -> Tinyproxy:
-        for _ in range(PORT_TRIES):
-            # Tests that run beside this one use the same addresses, and may be quicker to take a port.
-            with contextlib.suppress(RuntimeError):
-                started.append(Tinyproxy(tmp_path, address=address, **options).start())
-                return started[-1]
-        raise RuntimeError(f"no tinyproxy would start on {address}")
-
-    yield start
-    for proxy in started:
-        proxy.stop()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from called_here import call_shoal
 from shoal.testing.waiting import eventually
 
 
@@ -33,11 +34,11 @@ class Commands:
         return process, log
 
     def output(self, *arguments: str) -> Any:
-        return json.loads(self.done(*arguments, "--json").stdout)
+        return json.loads(self.done(*arguments, "--json"))
 
-    def done(self, *arguments: str, has_store: bool = True) -> subprocess.CompletedProcess[bytes]:
-        command = [sys.executable, "-m", "shoal", *arguments, *self._places[: 4 if has_store else 2]]
-        return subprocess.run(command, cwd=self._folder, capture_output=True, check=True, timeout=30)
+    def done(self, *arguments: str, has_store: bool = True) -> str:
+        """What a command prints that only looks: it is called in this process."""
+        return call_shoal(self._folder, *arguments, *self._places[: 4 if has_store else 2]).stdout
 
     def close(self) -> None:
         self._stack.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from shoal import Spider
 from shoal.crawl.beginning import begin
@@ -19,13 +20,16 @@ from shoal.crawl.opening import Places, opened
 from shoal.frontier.base import Frontier
 from shoal.insight.stats import Snapshot
 from shoal.model import Crawl, DeadFilter, ExitStatus, Progress
-from shoal.run import intake_of, settings_of, worker_for
+from shoal.run.building import worker_for
 from shoal.run.coordinator import Coordinator
+from shoal.run.intakes import intake_of, settings_of
 from shoal.store.base import Store, StoredItem
 from shoal.testing.sites.loopback import Hit, LoopbackServer, Reply, Request, busiest_window, reply
 from shoal.testing.waiting import eventually
 
 SECONDS = 120.0
+# Of the frontiers, for tests of the rules that the contract proves for each of them.
+BACKENDS = ["sqlite", pytest.param("redis", marks=pytest.mark.full)]
 
 Answer = Callable[[Request], Reply]
 Meanwhile = Callable[[Frontier], Awaitable[None]]

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from called_here import call_shoal
 from shoal.crawl.opening import Places, opened
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Progress, WorkerBeat
-from shoal.run import intake_of
-from shoal.store.base import ItemFilter
+from shoal.testing.chaos.survey import survey
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import eventually
@@ -50,6 +50,7 @@ class RedisFleet:
     site: SiteProcess
     url: str
     crawl: str = "graph-1"
+    store: str = ""  # if it is not the file that commands take by themselves
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def spider(self, *, name: str = "Graph", rate: str = "unlimited", **settings: Any) -> str:
@@ -75,6 +76,7 @@ class RedisFleet:
             environ["SHOAL_FRONTIER"] = self.url
         else:
             command += ["--frontier", frontier or self.url]
+        command += ["--store", self.store] if self.store else []
         with errors.open("w") if errors else nullcontext(subprocess.PIPE) as stderr:
             process = subprocess.Popen(
                 command, cwd=self.folder, env=environ, stdout=subprocess.PIPE, stderr=stderr, text=True
@@ -88,7 +90,9 @@ class RedisFleet:
         return self.site.url.split("/")[2]
 
     def shoal(self, *arguments: str) -> str:
-        """A command that ends well; what it prints."""
+        """A command that ends well; what it prints. A run has a process of its own, others are called in this one."""
+        if arguments[0] != "run":
+            return call_shoal(self.folder, *arguments, "--frontier", self.url).stdout
         out, err, code = ended(self.start(*arguments))
         assert code == 0, f"{arguments}: {code}\n{out}\n{err}"
         return out
@@ -162,20 +166,13 @@ class RedisFleet:
         return result
 
     async def _check(self, pages: int) -> Progress:
-        store_url = str(self.folder / "shoal.db")
-        async with opened(Places(frontier=self.url, store=store_url)) as (frontier, store):
-            progress = await frontier.progress(self.crawl)
-            assert progress.is_finished
-            assert (progress.done, progress.known, progress.dead) == (pages, pages, 0)
-            assert progress.outcomes == {"ok": pages}
+        async with opened(Places(frontier=self.url, store=self.store or str(self.folder / "shoal.db"))) as parts:
+            frontier, store = parts
             (crawl,) = [one for one in await frontier.crawls() if one.id == self.crawl]
-            items = [item async for item in store.items(ItemFilter(spider=crawl.spider))]
-            assert len(items) == len({item.key for item in items}) == pages
-            rules = intake_of(crawl).rules
-            rows = await store.fetches(self.crawl, [rules.resolve(item.key).key for item in items])
-            assert len(rows) == pages
-            assert {row.outcome for row in rows} == {"ok"}
-            return progress
+            found = await survey(frontier, store, crawl)
+            assert found.faults == []
+            assert found.ok == found.progress.done == found.progress.known == pages
+            return found.progress
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from exit_crawl import ExitCrawl, site
+from exit_crawl import BACKENDS, ExitCrawl, site
 
 from shoal import Item, Spider
 from shoal.model import CrawlState, DeadFilter
@@ -114,7 +114,7 @@ def members(
     return crawl
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_each_account_logs_in_once_and_cookies_never_cross(
     shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl
 ) -> None:
@@ -135,6 +135,7 @@ class RenderedMembers(Members):
 
 
 # Ten seconds: a browser renders twenty pages.
+@pytest.mark.full
 async def test_rendered_pages_are_those_of_an_account_and_bring_its_cookies_back(
     shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl
 ) -> None:
@@ -156,7 +157,7 @@ async def test_one_request_at_a_time_for_an_account(shop: tuple[Shop, LoopbackSe
     assert server.peak_in_flight["127.0.0.1"] == len(PASSWORDS)
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_a_lost_login_is_made_once_more_and_the_page_is_tried_again_for_free(
     shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl
 ) -> None:
@@ -168,7 +169,7 @@ async def test_a_lost_login_is_made_once_more_and_the_page_is_tried_again_for_fr
     assert len(truth.visits) == PAGES
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_a_crawl_that_is_resumed_is_still_logged_in(
     shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl
 ) -> None:
@@ -181,7 +182,7 @@ async def test_a_crawl_that_is_resumed_is_still_logged_in(
     assert truth.logins == {"anna": 1, "bert": 1}
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_an_account_that_cannot_log_in_rests_and_the_others_do_its_pages(
     shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl
 ) -> None:

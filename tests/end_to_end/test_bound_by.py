@@ -17,6 +17,8 @@ from shoal.testing.servers.programs import free_port
 from shoal.testing.servers.proxy_servers import Tinyproxy
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, busiest_window, reply
 
+pytestmark = pytest.mark.full
+
 PAGES = 30
 
 NewCrawl = Callable[..., ExitCrawl]

@@ -7,8 +7,12 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from shoal.testing.sites.graph_site import GraphSite
 from shoal.testing.waiting import eventually
+
+pytestmark = pytest.mark.full
 
 PAGES, CAP = 200, 4
 # A request takes 50 ms, its handler four times as long: places are free again long before their pages are settled.

@@ -15,7 +15,8 @@ from shoal.crawl.beginning import begin
 from shoal.crawl.opening import Places, opened
 from shoal.crawl.sources import feed, requests_of
 from shoal.model import Crawl, Dead, Done, Lease, LeaseBatch, Progress, Result, SettleReport
-from shoal.run import intake_of, worker_for
+from shoal.run.building import worker_for
+from shoal.run.intakes import intake_of
 from shoal.store.base import FetchRow, ItemRow
 from shoal.testing.chaos.diary import Diary
 from shoal.testing.chaos.graph_spider import Graph

@@ -45,6 +45,7 @@ def test_workers_that_are_killed_and_stopped_lose_and_double_nothing(tmp_path: P
 
 
 # Fifteen seconds: the pages alone would take two. The last ones are kept back until the last new worker is killed.
+@pytest.mark.full
 def test_a_site_that_is_too_small_for_its_deeds_is_held_until_all_are_done(tmp_path: Path) -> None:
     options = ["--kills", "4", "--pages", "100", "--seed", "7", "--deeds", "kill,freeze,stall"]
     report, _ = chaos(tmp_path, *options)
@@ -53,6 +54,7 @@ def test_a_site_that_is_too_small_for_its_deeds_is_held_until_all_are_done(tmp_p
 
 
 # Eight seconds: at their common pace the 480 pages of both take four, which is how long the kills need.
+@pytest.mark.full
 def test_two_crawls_of_one_site_lose_nothing_and_keep_its_pace_together(tmp_path: Path) -> None:
     options = ["--crawls", "2", "--kills", "3", "--pages", "240", "--seed", "7", "--deeds", "kill,late"]
     report, shown = chaos(tmp_path, *options)
@@ -64,6 +66,7 @@ def test_two_crawls_of_one_site_lose_nothing_and_keep_its_pace_together(tmp_path
 
 
 # Ten seconds: the file is locked for three and a half of them.
+@pytest.mark.full
 def test_a_locked_file_and_a_stepped_clock_cost_no_page_an_attempt(tmp_path: Path) -> None:
     report, shown = chaos(tmp_path, "--pages", "600", "--seed", "7", "--deeds", "stall,clock")
     assert (report["stalls"], report["charged"]) == (1, 0)
@@ -72,24 +75,28 @@ def test_a_locked_file_and_a_stepped_clock_cost_no_page_an_attempt(tmp_path: Pat
 
 
 # Ten seconds: the slow feeder keeps its last pages until the crawl has nothing else to do.
+@pytest.mark.full
 def test_every_page_of_two_feeders_is_done_though_one_is_killed(tmp_path: Path) -> None:
     report, _ = chaos(tmp_path, "--pages", str(PAGES), "--seed", "7", "--deeds", "feed")
     assert (report["dead_feeders"], report["ok"]) == (1, PAGES)
 
 
 # Fifteen seconds: each of two pages ends three workers, each of two others one, and every end costs a new start.
+@pytest.mark.full
 def test_pages_that_kill_their_workers_are_dead_letters_and_no_others(tmp_path: Path) -> None:
     report, _ = chaos(tmp_path, "--pages", str(PAGES), "--seed", "7", "--deeds", "deadly")
     assert (report["deadly_pages"], report["dead"], report["ok"]) == (4, 2, PAGES - 2)
 
 
 # Twenty seconds: a worker hangs four times, each time for longer than a handler may take.
+@pytest.mark.full
 def test_workers_that_hang_are_replaced_and_their_page_is_a_dead_letter(tmp_path: Path) -> None:
     report, _ = chaos(tmp_path, "--pages", str(PAGES), "--seed", "7", "--deeds", "hang")
     assert (report["hanging_pages"], report["dead"], report["ok"]) == (2, 1, PAGES - 1)
 
 
 # Twenty seconds: the server is away for a moment, and stands still for longer than a lease.
+@pytest.mark.full
 def test_a_redis_server_that_is_killed_stopped_and_cut_off_loses_nothing(tmp_path: Path) -> None:
     find_program("redis-server")
     deeds = "restart,stall,reset,clock"
@@ -101,6 +108,7 @@ def test_a_redis_server_that_is_killed_stopped_and_cut_off_loses_nothing(tmp_pat
 
 
 # Fifteen seconds, some of them for a database of its own.
+@pytest.mark.full
 def test_a_postgres_server_that_is_killed_and_cut_off_loses_nothing(tmp_path: Path) -> None:
     find_postgres()
     deeds = "backend,store-restart,reset"
@@ -111,6 +119,7 @@ def test_a_postgres_server_that_is_killed_and_cut_off_loses_nothing(tmp_path: Pa
 
 
 # Ten seconds: two runs of the smallest site.
+@pytest.mark.full
 def test_runs_in_a_row_have_seeds_in_a_row(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "shoal", "chaos", "--runs", "2", "--pages", "100", "--seed", "7"]
     result = subprocess.run(
@@ -137,6 +146,7 @@ def test_an_unknown_deed_is_refused_with_those_there_are(tmp_path: Path, deeds: 
 
 
 # Forty seconds: a broker and a coordinator are killed and start again, and leases have to run out meanwhile.
+@pytest.mark.full
 def test_workers_behind_a_broker_lose_nothing_with_it_nor_with_their_coordinator(tmp_path: Path) -> None:
     find_program("rabbitmq-server")
     options = ["--pipe", "amqp", "--kills", "2", "--seed", "7", "--deeds", "kill,reset,broker,coordinator,late"]
@@ -146,6 +156,7 @@ def test_workers_behind_a_broker_lose_nothing_with_it_nor_with_their_coordinator
 
 
 # Twenty seconds: each lease of the killed processes comes back when SQS delivers its message again.
+@pytest.mark.full
 def test_workers_and_a_coordinator_at_sqs_that_are_killed_lose_nothing(tmp_path: Path, moto: MotoServer) -> None:
     pipe = moto.queues_url("chaos", redelivery=5)
     sizes = ["--pages", "100", "--kills", "1", "--seed", "7"]

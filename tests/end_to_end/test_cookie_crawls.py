@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from exit_crawl import ExitCrawl, site
+from exit_crawl import BACKENDS, ExitCrawl, site
 
+from called_here import call_shoal
 from shoal import Item, Spider
 from shoal.archive import open_archive
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply
@@ -131,6 +132,7 @@ async def test_many_pages_that_are_asked_for_at_once_are_all_reached(exit_crawl:
         assert await titles_of(crawl) == ALL
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("wall", WALLS)
 async def test_with_cookies_off_the_wall_stays(exit_crawl: NewCrawl, wall: Wall) -> None:
     async with site(Shop(wall).answer) as server:
@@ -141,9 +143,10 @@ async def test_with_cookies_off_the_wall_stays(exit_crawl: NewCrawl, wall: Wall)
             assert progress.outcomes == {"http_403": 1}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("wall", WALLS)
 @pytest.mark.parametrize("cookies", ["worker", "fleet"])
-@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_several_workers_reach_every_page(exit_crawl: NewCrawl, wall: Wall, cookies: str, backend: str) -> None:
     async with site(Shop(wall).answer) as server:
         crawl = crawl_of(exit_crawl, server, starts=PAGES, cookies=cookies, concurrency=2)
@@ -153,7 +156,7 @@ async def test_several_workers_reach_every_page(exit_crawl: NewCrawl, wall: Wall
 
 
 @pytest.mark.parametrize(("cookies", "walls"), [("worker", 2), ("fleet", 1)])
-@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_a_fleet_that_shares_its_cookies_meets_a_wall_once(
     exit_crawl: NewCrawl, cookies: str, walls: int, backend: str
 ) -> None:
@@ -170,6 +173,7 @@ async def test_a_fleet_that_shares_its_cookies_meets_a_wall_once(
 
 
 # Three seconds: a crawl with the command line, and every command that prints something of it.
+@pytest.mark.full
 async def test_no_cookie_reaches_the_archive_the_log_or_a_message(tmp_path: Path) -> None:
     spider = tmp_path / "shop.py"
     async with site(Shop(remembers_the_page).answer) as server:
@@ -183,7 +187,7 @@ async def test_no_cookie_reaches_the_archive_the_log_or_a_message(tmp_path: Path
             "        if page.url.endswith('/3'):\n"
             f"            raise RuntimeError('the jar has {SECRET}')\n"
         )
-        printed = [await shoal(tmp_path, "run", "shop.py", "--archive", "pages")]
+        printed = [await run(tmp_path, "shop.py", "--archive", "pages")]
         urls = [f"http://127.0.0.1:{server.port}/{number}" for number in (0, 3)]
         for arguments in (
             ["status", "shop-1", "--json"],
@@ -193,7 +197,7 @@ async def test_no_cookie_reaches_the_archive_the_log_or_a_message(tmp_path: Path
             ["export", "shop-1", "-o", "-"],
             ["page", urls[0], "--archive", "pages", "--headers"],
         ):
-            printed.append(await shoal(tmp_path, *arguments))
+            printed.append(call_shoal(tmp_path, *arguments).stdout)
     assert "the jar has ***" in "".join(printed)
     kept = files_of(tmp_path)
     assert any(name.startswith("pages/") for name in kept)
@@ -212,9 +216,12 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-async def shoal(folder: Path, *arguments: str) -> str:
+async def run(folder: Path, *arguments: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "shoal", *arguments), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        *(sys.executable, "-m", "shoal", "run", *arguments),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     async with asyncio.timeout(60):
         output, _ = await process.communicate()

@@ -24,9 +24,13 @@ from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import site_process
 
 TUTORIAL = "docs/tutorial.md"
-HAVE_COMMANDS = [path for path in PAGES if any(not block.mark and typed(block) for block in blocks(path))]
+HAVE_COMMANDS = [
+    pytest.param(path, id=name_of(path), marks=[] if name_of(path) == "README.md" else pytest.mark.full)
+    for path in PAGES
+    if any(not block.mark and typed(block) for block in blocks(path))
+]
 SPIDERS = [
-    (path, number)
+    pytest.param(path, number, id=f"{name_of(path)}-{number}")
     for path in PAGES
     for number, block in enumerate(blocks(path))
     if block.is_spider and not block.name and not block.mark
@@ -166,7 +170,7 @@ def begins_a_crawl(path: Path) -> bool:
     return typed(first)[0].startswith(BEGINNERS)
 
 
-@pytest.mark.parametrize("path", HAVE_COMMANDS, ids=name_of)
+@pytest.mark.parametrize("path", HAVE_COMMANDS)
 def test_the_commands_of_a_page_do_what_it_says(path: Path, stand: Stand, finished: Path, tmp_path: Path) -> None:
     if not begins_a_crawl(path):
         shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
@@ -180,7 +184,8 @@ def test_the_commands_of_a_page_do_what_it_says(path: Path, stand: Stand, finish
         run.close()
 
 
-@pytest.mark.parametrize(("path", "number"), SPIDERS, ids=[f"{name_of(path)}-{number}" for path, number in SPIDERS])
+@pytest.mark.full
+@pytest.mark.parametrize(("path", "number"), SPIDERS)
 def test_a_spider_of_a_page_crawls(path: Path, number: int, stand: Stand, tmp_path: Path) -> None:
     run = DocumentRun(tmp_path, stand.local, {"ANNA": "x", "SHOAL_MAX_PAGES": "40"})
     block = blocks(path)[number]

@@ -14,6 +14,8 @@ import pytest
 
 from shoal.testing.sites.site import CatalogueSite
 
+pytestmark = pytest.mark.full
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # Where the examples expect the shop, and books.py a site that looks like it.
 ADDRESS = "http://127.0.0.1:8000/"

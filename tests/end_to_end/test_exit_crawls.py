@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from exit_crawl import ExitCrawl, busiest_by_peer, graph, lying_server, pages_of, silent_server, site
+from exit_crawl import BACKENDS, ExitCrawl, busiest_by_peer, graph, lying_server, pages_of, silent_server, site
 
 from shoal import Item, Spider
 from shoal.errors import SettingError, UsageError
@@ -141,7 +141,7 @@ async def test_exits_that_lie_use_up_no_attempt_of_a_page(
     }
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_a_sticky_pool_finds_the_exit_that_a_host_lets_in(start_proxy: StartProxy, exit_crawl: NewCrawl) -> None:
     def answer(request: Request) -> Reply:
         return graph(PAGES)(request) if request.peer == "127.0.0.5" else reply("no", status=403)
@@ -155,7 +155,7 @@ async def test_a_sticky_pool_finds_the_exit_that_a_host_lets_in(start_proxy: Sta
         assert peers(server) == {"127.0.0.2": 1, "127.0.0.3": 1, "127.0.0.4": 1, "127.0.0.5": PAGES}
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 @pytest.mark.parametrize(("rate", "host_rate"), [(5, 10), (3, 100)], ids=["the host's limit", "the exit's limit"])
 async def test_the_limit_of_an_exit_and_that_of_a_host_hold_together(
     graph_site: LoopbackServer, start_proxy: StartProxy, exit_crawl: NewCrawl, rate: int, host_rate: int
@@ -171,7 +171,7 @@ async def test_the_limit_of_an_exit_and_that_of_a_host_hold_together(
     assert len(peers(graph_site)) == 3
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_with_every_exit_bad_pages_wait_and_are_then_given_up(
     graph_site: LoopbackServer, start_proxy: StartProxy, exit_crawl: NewCrawl
 ) -> None:
@@ -189,7 +189,7 @@ async def test_with_every_exit_bad_pages_wait_and_are_then_given_up(
     assert 4 <= sum(status.requests for status in (await crawl.exits()).values()) < 40
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_a_page_that_is_blocked_everywhere_does_not_shut_the_pool(
     start_proxy: StartProxy, exit_crawl: NewCrawl
 ) -> None:
@@ -231,7 +231,7 @@ async def test_pages_come_through_a_gateway_under_their_own_urls(
     assert {item.url for item in await crawl.items()} == {f"{home(graph_site)[:-1]}{number}" for number in range(PAGES)}
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 async def test_a_spent_budget_pauses_the_crawl_and_a_raised_one_lets_it_go_on(
     graph_site: LoopbackServer, exit_crawl: NewCrawl
 ) -> None:

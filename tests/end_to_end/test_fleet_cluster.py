@@ -13,6 +13,8 @@ from redis_fleet import RedisFleet, ended
 from shoal.testing.servers.redis_server import RedisCluster
 from shoal.testing.sites.site_process import site_process
 
+pytestmark = pytest.mark.full
+
 PAGES = 240
 HOSTS = ",".join(f"127.0.0.{number}" for number in range(1, 7))
 

@@ -66,6 +66,7 @@ def test_a_fleet_fetches_every_page_once_and_another_worker_may_join(fleet: Redi
 
 
 # Five seconds: the processes of a whole fleet have to be alive together to be looked at.
+@pytest.mark.full
 def test_no_process_of_a_fleet_shows_the_password_of_its_server(fleet: RedisFleet, server: RedisServer) -> None:
     fleet.url = server.url.replace("//", f"//:{SECRET}@")
     server.call("CONFIG", "SET", "requirepass", SECRET)
@@ -82,6 +83,7 @@ def test_no_process_of_a_fleet_shows_the_password_of_its_server(fleet: RedisFlee
 
 
 # The crawl is slow until a second worker has joined it, done pages and left: so it leaves before the end.
+@pytest.mark.full
 def test_a_worker_that_is_told_to_stop_loses_nothing_and_leaves_nothing_to_be_done_again(fleet: RedisFleet) -> None:
     spider = fleet.spider(rate="10/s")
     run = fleet.start("run", spider)
@@ -113,6 +115,7 @@ def test_workers_wait_for_a_killed_server_and_go_on(fleet: RedisFleet, server: R
 
 
 # Seven seconds: the only proof that a full server stops real workers and that they go on when there is room.
+@pytest.mark.full
 def test_a_server_without_memory_is_waited_for(fleet: RedisFleet, server: RedisServer) -> None:
     errors = fleet.folder / "errors.txt"
     run = fleet.start("run", fleet.spider(rate="100/s"), "--workers", "2", errors=errors)
@@ -135,6 +138,7 @@ def test_a_server_without_memory_is_waited_for(fleet: RedisFleet, server: RedisS
 
 
 # Thirteen seconds: four commands in processes of their own, each with its effect on two workers.
+@pytest.mark.full
 def test_pause_resume_pace_and_cancel_reach_every_worker(fleet: RedisFleet) -> None:
     run = fleet.start("run", fleet.spider(rate="15/s"), "--workers", "2")
     fleet.wait_for_pages(10)
@@ -163,6 +167,7 @@ def test_pause_resume_pace_and_cancel_reach_every_worker(fleet: RedisFleet) -> N
     assert sum(fleet.fetches().values()) == progress.done
 
 
+@pytest.mark.full
 def test_crawls_on_one_server_do_not_see_each_other_and_a_deleted_one_leaves_no_key(
     fleet: RedisFleet, server: RedisServer
 ) -> None:

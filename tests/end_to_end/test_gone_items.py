@@ -16,6 +16,8 @@ from crawl_commands import Commands, ended
 
 from shoal.testing.waiting import eventually
 
+pytestmark = pytest.mark.full
+
 SPIDER = """
 from shoal import Item, Spider
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +21,8 @@ from shoal.crawl.beginning import begin
 from shoal.crawl.opening import Places, opened
 from shoal.crawl.sources import feed, requests_of
 from shoal.model import DeadFilter, Progress
-from shoal.run import intake_of, settings_of, worker_for
+from shoal.run.building import worker_for
+from shoal.run.intakes import intake_of, settings_of
 from shoal.store.base import ItemFilter
 from shoal.testing.sites.hostile import BEHAVIOURS, page_of
 from shoal.worker.retirement import resident_bytes
@@ -202,130 +203,93 @@ TRAPS = {
 }
 
 
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def endings_of(outcome: Outcome, table: Iterable[str]) -> dict[str, str]:
+    return {name: name_of(outcome.fates[name]) for name in table}
+
+
+def wrong(outcome: Outcome, table: Mapping[str, str]) -> dict[str, str]:
+    """Those of a table that ended under another name than one of theirs."""
+    return {name: end for name, end in endings_of(outcome, table).items() if end not in table[name].split()}
+
+
+def check_bounds(outcome: Outcome) -> None:
+    """Bounded memory, every task has an end, and the good host is crawled whole. A crawl that takes longer than SECONDS
+    has failed before."""
+    assert 0 < outcome.peak_bytes < MOST_MEMORY
+    assert outcome.progress is not None
+    assert outcome.progress.is_finished
+    assert outcome.progress.known == outcome.progress.done + outcome.progress.dead
+    assert outcome.expected - outcome.texts.keys() == set()
+
+
+def test_the_tables_have_every_behaviour_of_the_site() -> None:
+    assert BEHAVIOURS.keys() <= ANSWERS.keys() | SLOW.keys()
+
+
+async def test_nasty_answers_end_under_their_names(tmp_path: Path) -> None:
     for path in ANSWERS.keys() - BEHAVIOURS.keys():
         page_of(path)  # made before time is taken
-    folder = tmp_path_factory.mktemp("answers")
     paths = {path: path for path in ANSWERS}
-    return asyncio.run(crawl_beside_a_good_host(folder, paths, seconds=SECONDS, max_links=200))
+    found = await crawl_beside_a_good_host(tmp_path, paths, seconds=SECONDS, max_links=200)
+    check_bounds(found)
+    assert wrong(found, ANSWERS) == {}
+    assert {path: found.texts[found.fates[path].url] for path in READ} == READ
+    assert found.progress is not None
+    # Of a page of a hundred thousand links some are taken.
+    assert found.progress.rejected["too_many_links"] == 100_000 - 200
+    assert found.progress.outcomes["redirect_loop"] == 2  # the one without an end, the one to itself
 
 
-@pytest.fixture(scope="module")
-def slow_answers(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    deadlines = {"first_byte_seconds": 1.5, "idle_seconds": 1.5, "total_seconds": 3.0, "max_attempts": 2}
-    folder = tmp_path_factory.mktemp("slow")
-    paths = {path: path for path in SLOW}
-    return asyncio.run(crawl_beside_a_good_host(folder, paths, seconds=SECONDS, **deadlines))
+async def test_slow_answers_end_under_their_names(tmp_path: Path) -> None:
+    # The good host is served by this process, too, beside hosts that send as fast as they can: it may answer late.
+    deadlines = {"first_byte_seconds": 3.0, "idle_seconds": 3.0, "total_seconds": 5.0, "max_attempts": 2}
+    found = await crawl_beside_a_good_host(tmp_path, {path: path for path in SLOW}, seconds=SECONDS, **deadlines)
+    check_bounds(found)
+    assert wrong(found, SLOW) == {}
 
 
-@pytest.fixture(scope="module")
-def redirects(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+async def test_redirects_end_where_they_lead_and_reach_no_server_behind_the_guard(tmp_path: Path) -> None:
     paths = {target: "/redirect-to?" + quote(target) for target in [*REDIRECTS, *UNUSABLE]}
     paths |= {path: path for path in OFF_HOST}
     ask = {target: f"http:{target}" if target.startswith("//") else target for target in REDIRECTS}
     ask |= {path: target for path, target in OFF_HOST.items() if target}
-    folder = tmp_path_factory.mktemp("redirects")
-    return asyncio.run(crawl_beside_a_good_host(folder, paths, ask=ask, seconds=SECONDS))
+    found = await crawl_beside_a_good_host(tmp_path, paths, ask=ask, seconds=SECONDS)
+    check_bounds(found)
+    assert endings_of(found, REDIRECTS) == REDIRECTS
+    assert {target: found.fates[target].state for target in REDIRECTS} == dict.fromkeys(REDIRECTS, "dead")
+    # What no request can follow is counted by its rule, without a password.
+    shown = {target: re.sub("//.*@", "//", target).replace("INNER", found.inner_port) for target in UNUSABLE}
+    assert [target for target, reason in UNUSABLE.items() if shown[target] not in found.samples[reason]] == []
+    assert endings_of(found, UNUSABLE) == dict.fromkeys(UNUSABLE, "redirected")
+    # What a page leads to off its host is out of scope, a redirect behind a link to a file is kept out.
+    led = {path: target.replace("INNER", found.inner_port) for path, target in OFF_HOST.items() if target}
+    assert {path: (found.fates[path].state, name_of(found.fates[path])) for path in led} == dict.fromkeys(
+        led, ("unknown", "out_of_scope")
+    )
+    assert set(led.values()) <= set(found.samples["out_of_scope"])
+    assert "file:///etc/shadow" in found.samples["scheme"]
+    assert found.inner_requests == []
+    assert "hunter2" not in found.output
+    assert not any("hunter2" in sample for samples in found.samples.values() for sample in samples)
 
 
-@pytest.fixture(scope="module")
-def traps(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    folder = tmp_path_factory.mktemp("traps")
-    paths = {path: path for path in TRAPS}
+async def test_traps_are_left_after_few_pages_under_their_names(tmp_path: Path) -> None:
     limits = {"max_equal_pages": EQUAL_PAGES, "max_links": 3_000}
-    return asyncio.run(crawl_beside_a_good_host(folder, paths, seconds=SECONDS, **limits))
+    found = await crawl_beside_a_good_host(tmp_path, {path: path for path in TRAPS}, seconds=SECONDS, **limits)
+    check_bounds(found)
+    asked = {path: len(found.requests[path]) for path in TRAPS}
+    assert {path: number for path, number in asked.items() if not 10 < number <= TRAPS[path][1]} == {}
+    assert [path for path, (reason, _) in TRAPS.items() if not is_named(found, found.fates[path].lane, reason)] == []
 
 
-@pytest.fixture(params=["answers", "slow_answers", "redirects", "traps"])
-def outcome(request: pytest.FixtureRequest) -> Outcome:
-    found: Outcome = request.getfixturevalue(request.param)
-    return found
-
-
-def test_the_table_has_every_behaviour_of_the_site() -> None:
-    assert BEHAVIOURS.keys() <= ANSWERS.keys() | SLOW.keys()
-
-
-@pytest.mark.parametrize("path", ANSWERS)
-def test_a_nasty_answer_ends_under_its_name(answers: Outcome, path: str) -> None:
-    assert name_of(answers.fates[path]) in ANSWERS[path].split()
-
-
-@pytest.mark.parametrize("path", READ)
-def test_of_a_page_with_something_wrong_the_right_text_is_read(answers: Outcome, path: str) -> None:
-    assert answers.texts[answers.fates[path].url] == READ[path]
-
-
-@pytest.mark.parametrize("path", SLOW)
-def test_a_slow_answer_ends_under_its_name(slow_answers: Outcome, path: str) -> None:
-    assert name_of(slow_answers.fates[path]) in SLOW[path].split()
-
-
-@pytest.mark.parametrize("target", REDIRECTS)
-def test_a_redirect_ends_where_it_leads_under_its_name(redirects: Outcome, target: str) -> None:
-    assert name_of(redirects.fates[target]) == REDIRECTS[target]
-    assert redirects.fates[target].state == "dead"
-
-
-@pytest.mark.parametrize("target", UNUSABLE)
-def test_a_redirect_that_no_request_can_follow_is_counted_by_its_rule(redirects: Outcome, target: str) -> None:
-    shown = re.sub("//.*@", "//", target).replace("INNER", redirects.inner_port)
-    assert shown in redirects.samples[UNUSABLE[target]]
-    assert name_of(redirects.fates[target]) == "redirected"
-
-
-@pytest.mark.parametrize("path", [path for path, target in OFF_HOST.items() if target])
-def test_what_a_page_leads_to_off_its_host_is_out_of_scope(redirects: Outcome, path: str) -> None:
-    assert redirects.fates[path].state == "unknown"
-    assert name_of(redirects.fates[path]) == "out_of_scope"
-    assert OFF_HOST[path].replace("INNER", redirects.inner_port) in redirects.samples["out_of_scope"]
-
-
-def test_a_redirect_behind_a_link_to_a_file_is_kept_out(redirects: Outcome) -> None:
-    assert "file:///etc/shadow" in redirects.samples["scheme"]
-
-
-def test_nothing_reaches_a_server_behind_the_guard(redirects: Outcome) -> None:
-    assert redirects.inner_requests == []
-    assert "hunter2" not in redirects.output
-    assert not any("hunter2" in sample for samples in redirects.samples.values() for sample in samples)
-
-
-@pytest.mark.parametrize("path", TRAPS)
-def test_a_trap_is_left_after_few_pages_under_its_name(traps: Outcome, path: str) -> None:
-    reason, most = TRAPS[path]
-    assert 10 < len(traps.requests[path]) <= most
-    assert traps.progress is not None
-    host = traps.fates[path].lane
-    # Of what is merged a few samples are kept for all hosts together: which ones is not said.
-    counted = traps.progress.rejected.get(reason) if reason == "merged" else None
-    assert counted or traps.dead.get((host, reason)) or any(host in url for url in traps.samples.get(reason, ()))
-
-
-def test_memory_is_bounded(outcome: Outcome) -> None:
-    """So is time: a crawl that takes longer than SECONDS fails in its fixture."""
-    assert 0 < outcome.peak_bytes < MOST_MEMORY
-
-
-def test_every_task_has_an_end(outcome: Outcome) -> None:
+def is_named(outcome: Outcome, host: str, reason: str) -> bool:
+    """Whether a host's pages were left for this reason."""
     assert outcome.progress is not None
-    assert outcome.progress.is_finished
-    assert outcome.progress.known == outcome.progress.done + outcome.progress.dead
-
-
-def test_the_good_host_is_crawled_whole(outcome: Outcome) -> None:
-    assert outcome.expected <= outcome.texts.keys()
-
-
-def test_of_a_page_of_a_hundred_thousand_links_some_are_taken(answers: Outcome) -> None:
-    assert answers.progress is not None
-    assert answers.progress.rejected["too_many_links"] == 100_000 - 200
-
-
-def test_redirects_that_do_not_end_are_reported_as_loops(answers: Outcome) -> None:
-    assert answers.progress is not None
-    assert answers.progress.outcomes["redirect_loop"] == 2  # the one without an end, the one to itself
+    # Of what is merged a few samples are kept for all hosts together: which ones is not said.
+    counted = outcome.progress.rejected.get(reason) if reason == "merged" else None
+    return bool(
+        counted or outcome.dead.get((host, reason)) or any(host in url for url in outcome.samples.get(reason, ()))
+    )
 
 
 class Everything(Spider):

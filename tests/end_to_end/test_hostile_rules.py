@@ -21,13 +21,16 @@ from shoal.insight.why import fate_of
 from shoal.journey.robots import LONGEST_CRAWL_DELAY
 from shoal.model import Crawl, LaneUpdate, TaskState
 from shoal.policy.politeness import lent_interval
-from shoal.run import intake_of, settings_of, worker_for
+from shoal.run.building import worker_for
+from shoal.run.intakes import intake_of, settings_of
 from shoal.store.base import ItemFilter, Store
 from shoal.testing.fakes import store_for_all
 from shoal.testing.sites.hostile import HostileSite, answer
 from shoal.testing.sites.site import CatalogueSite
 from shoal.testing.waiting import eventually
 from shoal.urls.canonical import lane_of
+
+pytestmark = pytest.mark.full
 
 SECONDS = 120.0
 SLOTS = 4

@@ -44,7 +44,10 @@ class Books(Spider):
     def book(self, page):
         yield Item(key=page.text("tr:nth-child(1) td"), title=page.text("h1"))
 """
-pytestmark = pytest.mark.skipif(bool(why_not(DEBIAN / "root")), reason=why_not(DEBIAN / "root"))
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(bool(why_not(DEBIAN / "root")), reason=why_not(DEBIAN / "root")),
+]
 
 
 class Fleet(NamedTuple):

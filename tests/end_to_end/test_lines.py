@@ -51,6 +51,7 @@ def test_no_reset_line_ends_a_coordinator_or_a_worker(fleet: RedisFleet, server:
     assert "finished" in out + err
 
 
+@pytest.mark.full
 def test_a_run_and_a_worker_wait_for_a_server_that_is_not_there_yet(fleet: RedisFleet, server: RedisServer) -> None:
     run = fleet.start("run", fleet.spider())
     wait_for_line(run.stderr, f"cannot reach Redis at redis://127.0.0.1:{server.port}/0")
@@ -66,6 +67,7 @@ def test_a_run_and_a_worker_wait_for_a_server_that_is_not_there_yet(fleet: Redis
     worker.kill()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["run", "worker"])
 def test_what_waits_for_a_server_ends_at_once_when_it_is_told_to(fleet: RedisFleet, command: str) -> None:
     process = fleet.start(command, fleet.spider())
@@ -75,6 +77,7 @@ def test_what_waits_for_a_server_ends_at_once_when_it_is_told_to(fleet: RedisFle
     assert (code, "Traceback" in err) == (130, False)
 
 
+@pytest.mark.full
 def test_a_server_whose_name_is_not_known_is_waited_for(fleet: RedisFleet) -> None:
     process = fleet.start("run", fleet.spider(), frontier="redis://no-such-host.invalid:6379/0")
     wait_for_line(process.stderr, "cannot reach Redis at redis://no-such-host.invalid:6379/0")

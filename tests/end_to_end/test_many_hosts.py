@@ -13,6 +13,8 @@ import pytest
 
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply
 
+pytestmark = pytest.mark.full
+
 SECONDS = 50.0  # less than the rest of a lane whose robots.txt failed
 LIMIT = 256
 LIMITED = """

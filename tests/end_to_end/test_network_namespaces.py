@@ -19,6 +19,8 @@ from shoal.testing.servers.programs import find_program
 from shoal.testing.sites.site_process import site_process
 from shoal.testing.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 PAGES = 160
 RATE = 25
 LEASE_SECONDS = 2.0

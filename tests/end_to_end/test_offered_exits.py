@@ -19,7 +19,6 @@ from shoal.fetch.addresses import has_address
 from shoal.settings.table import EXITS_VARIABLE
 from shoal.testing.servers.programs import find_program
 from shoal.testing.servers.proxy_servers import Tinyproxy
-from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.loopback import Hit, Reply, Request, reply
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import eventually
@@ -56,16 +55,6 @@ class Graph(Spider):
 def site(tmp_path: Path) -> Iterator[SiteProcess]:
     with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
         yield site
-
-
-@pytest.fixture(params=["sqlite", "redis"])
-def frontier(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield str(tmp_path / "shoal.db")
-        return
-    server = RedisServer(tmp_path / "redis").start()
-    yield server.url
-    server.kill()
 
 
 @pytest.fixture
@@ -111,11 +100,12 @@ def fetched_by(folder: Path, *, regional: bool) -> set[str]:
 
 def say_all(logs: list[Path], commands: Commands) -> str:
     looks = (("status", "graph-1"), ("exits", "graph-1"), ("exits", "graph-1", "--json"))
-    shown = [commands.done(*look, has_store=False).stdout.decode() for look in looks]
+    shown = [commands.done(*look, has_store=False) for look in looks]
     return "\n".join([*(log.read_text() for log in logs), *shown])
 
 
 # Eight seconds: the leases of a killed worker run out, and the next machine is started only then.
+@pytest.mark.full
 async def test_tasks_of_a_region_leave_through_the_machines_that_offer_it_and_wait_while_none_does(
     commands: Commands, site: SiteProcess, folder: Path, start_proxy: Callable[..., Tinyproxy]
 ) -> None:
@@ -148,7 +138,7 @@ async def test_tasks_of_a_region_leave_through_the_machines_that_offer_it_and_wa
     # The worker of the run has no exits, so no page of the region was ever its own.
     (ran,) = fetched_by(folder, regional=False) - fetched_by(folder, regional=True)
     assert ran.split(":")[1]
-    shown = json.loads(commands.done("exits", "graph-1", "--json", has_store=False).stdout)
+    shown = json.loads(commands.done("exits", "graph-1", "--json", has_store=False))
     exits = {one["exit"]: one for one in shown["exits"]}
     assert {name.partition("@")[2] for name in exits} == {"fra-1", "fra-2"}
     assert all(one["in_flight"] == 0 for one in exits.values())
@@ -167,6 +157,7 @@ class Rendered(Spider):
 
 
 # Five seconds: a browser renders five pages.
+@pytest.mark.full
 async def test_rendered_pages_and_what_they_load_leave_from_the_offered_addresses(
     exit_crawl: Callable[..., ExitCrawl], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +217,7 @@ class Regional(Spider):
         yield page.follow("a")
 
 
+@pytest.mark.full
 async def test_pages_do_not_pay_for_an_address_of_another_kind_than_their_hosts(
     exit_crawl: Callable[..., ExitCrawl], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,11 +6,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from shoal.insight.bounds import why_so
 from shoal.policy.politeness import allowed_interval
 from shoal.testing.sites.knee_site import KneeSite
 from shoal.testing.sites.loopback import Hit
 from shoal.testing.waiting import eventually
+
+pytestmark = pytest.mark.full
 
 BEARS, MOST = 30.0, 45
 RATE, MAX_RATE = "12/s", "200/s"

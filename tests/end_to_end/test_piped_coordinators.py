@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from piped_fleet import SERVES, STANDS_BY, PipedFleet, check_pace, ended, fetches, kill
 
 from shoal.model import CrawlState, Progress
@@ -14,6 +15,8 @@ from shoal.pipes.pump import DUTY_SECONDS, LOOKS_PER_DUTY
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.waiting import eventually, wait_for_line
+
+pytestmark = pytest.mark.full
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/pipes.md"
 

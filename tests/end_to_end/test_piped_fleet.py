@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from piped_fleet import check_pace, ended, fetches, kill
 
 from shoal.testing.servers.rabbitmq_server import RabbitServer
@@ -33,6 +34,7 @@ async def test_a_worker_behind_sqs_does_a_whole_crawl(moto: Any, new_fleet: Any)
     await fleet.crawl.check()
 
 
+@pytest.mark.full
 async def test_urls_pushed_into_redis_reach_a_worker_behind_the_pipe(
     rabbitmq: RabbitServer, new_fleet: Any, graph: Any, tmp_path: Path
 ) -> None:
@@ -52,6 +54,7 @@ async def test_urls_pushed_into_redis_reach_a_worker_behind_the_pipe(
         server.stop()
 
 
+@pytest.mark.full
 async def test_a_newer_worker_is_refused_while_the_others_go_on(rabbitmq: RabbitServer, new_fleet: Any) -> None:
     fleet = await new_fleet(rabbitmq.at("newer-worker"), rate="40/s")
     fleet.start_coordinator()
@@ -66,6 +69,7 @@ async def test_a_newer_worker_is_refused_while_the_others_go_on(rabbitmq: Rabbit
 
 
 # The leases of the worker that is refused, five seconds each, have to run out.
+@pytest.mark.full
 async def test_workers_from_before_an_upgrade_are_refused_and_lose_nothing(
     rabbitmq: RabbitServer, new_fleet: Any
 ) -> None:
@@ -81,6 +85,7 @@ async def test_workers_from_before_an_upgrade_are_refused_and_lose_nothing(
 
 
 # A server of its own, which is killed; leases of five seconds have to run out.
+@pytest.mark.full
 async def test_nothing_is_lost_when_worker_coordinator_and_broker_are_killed_in_turn(
     tmp_path: Path, new_fleet: Any
 ) -> None:
@@ -107,6 +112,7 @@ async def test_nothing_is_lost_when_worker_coordinator_and_broker_are_killed_in_
         server.remove()
 
 
+@pytest.mark.full
 async def test_a_worker_says_that_it_waits_for_a_coordinator(rabbitmq: RabbitServer, new_fleet: Any) -> None:
     fleet = await new_fleet(rabbitmq.at("no-coordinator"), rate="unlimited")
     worker = fleet.start_worker()

@@ -14,9 +14,11 @@ from piped_fleet import PipedFleet, check_pace, ended, fetches
 
 from shoal.frontier.base import Frontier
 from shoal.model import Progress, TaskState
-from shoal.run import intake_of
+from shoal.run.intakes import intake_of
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.waiting import eventually
+
+pytestmark = pytest.mark.full
 
 PAGES = 260  # of the graph
 SLOTS = 4  # of each worker

@@ -15,6 +15,8 @@ from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 PAGES = 40
 USER, PASSWORD = "keeper", "planted-password-e8f4"
 SECRET_KEY, SESSION_TOKEN = "planted-secret-key-1f3a", "planted-session-token-77b0"

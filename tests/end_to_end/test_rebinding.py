@@ -20,7 +20,7 @@ from shoal.journey.journey import Journey
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.robots import LaneRules
 from shoal.model import DeadFilter
-from shoal.run import intake_of, settings_of
+from shoal.run.intakes import intake_of, settings_of
 from shoal.store.base import ItemFilter
 from shoal.testing.fakes import passages_for
 from shoal.testing.sites.hostile import HostileSite, answer

@@ -15,6 +15,8 @@ import pytest
 from shoal.testing.sites.loopback import Hit
 from shoal.testing.sites.site import GraphSite
 
+pytestmark = pytest.mark.full
+
 PAGES = 240
 RATE = 20
 WARM_UP = 40

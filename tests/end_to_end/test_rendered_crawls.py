@@ -17,8 +17,9 @@ import pytest
 
 from shoal.browser.chromium import processes_below
 from shoal.testing.servers.programs import find_program
-from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.waiting import wait_until
+
+pytestmark = pytest.mark.full
 
 BOOKS = 6
 SLOW = 3
@@ -94,16 +95,6 @@ def site() -> Iterator[JavaScriptSite]:
     site = JavaScriptSite()
     yield site
     site.close()
-
-
-@pytest.fixture(params=["sqlite", "redis"])
-def frontier(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield str(tmp_path / "shoal.db")
-        return
-    server = RedisServer(tmp_path / "redis").start()
-    yield server.url
-    server.kill()
 
 
 def shoal(folder: Path, *arguments: str, frontier: str) -> subprocess.Popen[bytes]:

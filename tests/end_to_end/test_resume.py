@@ -79,32 +79,24 @@ class Runs:
         assert (summary["items"], summary["left"], summary["dead"]) == (PAGES, 0, 0)
 
 
-@pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, 2), (signal.SIGINT, 1)])
+@pytest.mark.parametrize(
+    ("number", "workers", "times"), [pytest.param(signal.SIGTERM, 2, 3, marks=pytest.mark.full), (signal.SIGINT, 1, 1)]
+)
 def test_an_interrupted_crawl_is_resumed_to_the_end_and_no_page_is_fetched_twice(
-    tmp_path: Path, site: SiteProcess, number: signal.Signals, workers: int
+    tmp_path: Path, site: SiteProcess, number: signal.Signals, workers: int, times: int
 ) -> None:
-    runs = Runs(tmp_path, site, rate="200/s")
-    process = runs.start("--workers", str(workers))
-    runs.wait_for(60)
-    process.send_signal(number)
-    output, errors = process.communicate(timeout=SECONDS)
-    assert process.returncode == 130, errors
-    assert json.loads(output)["interrupted"] is True
+    runs = Runs(tmp_path, site, rate="100/s")
+    for _ in range(times):
+        before = runs.hits().total()
+        process = runs.start("--workers", str(workers))
+        runs.wait_for(before + 30)
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=SECONDS)
+        assert process.returncode == 130, errors
+        assert json.loads(output)["interrupted"] is True
     summary = runs.finish("--workers", str(workers))
     assert summary["resumed"] is True
     runs.check(summary)
-    assert (len(runs.hits()), max(runs.hits().values())) == (PAGES, 1)
-
-
-def test_a_crawl_interrupted_again_and_again_ends_complete(tmp_path: Path, site: SiteProcess) -> None:
-    runs = Runs(tmp_path, site, rate="100/s")
-    for step in (1, 2, 3):
-        process = runs.start()
-        runs.wait_for(50 * step)
-        process.terminate()
-        _, errors = process.communicate(timeout=SECONDS)
-        assert process.returncode == 130, errors
-    runs.check(runs.finish())
     assert (len(runs.hits()), max(runs.hits().values())) == (PAGES, 1)
 
 

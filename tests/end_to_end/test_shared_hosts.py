@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shoal.model import CrawlState
 from shoal.testing.chaos.report import pace_of
 from shoal.testing.servers.redis_sentinels import RedisSentinels
 from shoal.testing.servers.redis_server import RedisCluster, RedisServer
@@ -17,6 +18,7 @@ from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import eventually
 
 PAGES = 36
+WORKERS = 2  # of each crawl
 STRICT, QUICK = "strict", "quick"
 RATES = {STRICT: "6/s", QUICK: "20/s"}
 STRICTEST = 6
@@ -71,8 +73,19 @@ def new_pair(tmp_path: Path, new_crawl: Callable[..., Any]) -> Callable[..., Any
                 horizon_seconds=0.3,
                 **{"lease_seconds": 3.0, "per_host": 32, **settings},
             )
-            for _ in range(2):
-                pair[name].start_worker()
+        # Paused until all workers are there: the quick crawl would else be over before the other one has started.
+        async with pair[STRICT].opened() as (opened, _):
+            for crawl in pair.values():
+                await opened.set_state(crawl.crawl, CrawlState.PAUSED)
+                for _ in range(WORKERS):
+                    crawl.start_worker()
+
+            async def all_there() -> bool:
+                return len(await opened.workers()) == WORKERS * len(pair)
+
+            await eventually(all_there)
+            for crawl in pair.values():
+                await opened.set_state(crawl.crawl, CrawlState.RUNNING)
         return pair
 
     return make
@@ -88,7 +101,7 @@ async def wait_for_hits(site: SiteProcess, name: str, number: int) -> None:
 async def finish(crawl: Any) -> None:
     """Its workers end with the crawl."""
     async with asyncio.timeout(60):
-        for worker in crawl.workers[-2:]:
+        for worker in crawl.workers[-WORKERS:]:
             assert await asyncio.to_thread(worker.wait) == 0
 
 
@@ -102,7 +115,11 @@ def between(hits: list[Hit], first: Hit, last: Hit) -> list[Hit]:
 
 # Fifteen seconds: 72 pages at six a second. The one proof that real workers of two crawls, of which some are killed and
 # come back, are to the host what one polite crawl is.
-@pytest.mark.parametrize("frontier", ["sqlite", "redis", "sentinels", "cluster"], indirect=True)
+@pytest.mark.parametrize(
+    "frontier",
+    ["sqlite", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("redis", "sentinels", "cluster"))],
+    indirect=True,
+)
 @pytest.mark.parametrize("graph", [PAGES], indirect=True)
 async def test_four_workers_of_two_crawls_keep_the_strictest_pace_and_share_it(
     frontier: str, graph: SiteProcess, new_pair: Callable[..., Any]
@@ -114,7 +131,7 @@ async def test_four_workers_of_two_crawls_keep_the_strictest_pace_and_share_it(
     killed = graph.hits()
     # The other crawl goes on.
     await wait_for_hits(graph, QUICK, len(of(killed, QUICK)) + 6)
-    for _ in range(2):
+    for _ in range(WORKERS):
         strict.start_worker()
     await finish(quick)
     await finish(strict)
@@ -133,6 +150,7 @@ async def test_four_workers_of_two_crawls_keep_the_strictest_pace_and_share_it(
 
 
 # Three seconds: what `pace_scope = "crawl"` is for, and that the test above can fail.
+@pytest.mark.full
 @pytest.mark.parametrize("frontier", ["sqlite", "redis"], indirect=True)
 @pytest.mark.parametrize("graph", [PAGES], indirect=True)
 async def test_crawls_with_a_pace_of_their_own_are_more_to_the_host_than_one(

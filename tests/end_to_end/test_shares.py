@@ -15,6 +15,8 @@ from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import site_process
 from shoal.urls.canonical import lane_of
 
+pytestmark = pytest.mark.full
+
 PAGES = 240
 WORKERS = 3
 

@@ -17,6 +17,8 @@ from shoal.testing.sites.loopback import busiest_window
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 HOUR = 3600.0
 
 

@@ -1,4 +1,4 @@
-"""`shoal` as people run it: a process of its own, in a folder of its own."""
+"""`shoal` as people run it: a process of its own, in a folder of its own; a fork, unless `real`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+from click.testing import Result as Invoked
+
+from forked_shoal import Started
+from shoal.cli.main import shoal
 from shoal.frontier import open_frontier
 from shoal.testing.waiting import eventually
 
+Result = subprocess.CompletedProcess[str]
 SECONDS = 120.0
 TERMINAL_VARIABLES = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM"}
 SHOP = """
@@ -42,15 +47,6 @@ class Books(Spider):
 """
 
 
-class Started(subprocess.Popen[str]):
-    """A command that is killed when its test fails: a plain `Popen` would wait for its end, perhaps for ever."""
-
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if kind is not None:
-            self.kill()
-        super().__exit__(kind, error, traceback)
-
-
 class Folder:
     """A folder in which commands are run."""
 
@@ -63,17 +59,19 @@ class Folder:
         return "books.py"
 
     def start(self, *arguments: str, **options: Any) -> Started:
-        command = [sys.executable, "-m", "shoal", *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
-        return Started(command, cwd=self.path, **{"env": environ, **pipes, **options})
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return Started(*arguments, cwd=self.path, **{"env": self.environ(), **pipes, **options})
 
-    def run(self, *arguments: str, code: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, code: int = 0, stdin: str = "", real: bool = False) -> Result:
         """Run to the end; the exit code must be this one."""
-        with self.start(*arguments, stdin=subprocess.PIPE) as process:
+        with self.start(*arguments, stdin=subprocess.PIPE, real=real) as process:
             out, err = process.communicate(stdin, timeout=SECONDS)
         assert process.returncode == code, f"{arguments}: {process.returncode}\n{out}\n{err}"
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def environ(self) -> dict[str, str]:
+        """The environment of this folder's commands: nobody's own places and tokens."""
+        return {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
 
     def on_terminal(
         self, *arguments: str, columns: int = 80, environ: Mapping[str, str] | None = None, keys: bytes = b""
@@ -84,8 +82,7 @@ class Folder:
         kept = {name: value for name, value in os.environ.items() if name not in TERMINAL_VARIABLES}
         env = {**kept, "TERM": "xterm-256color", **(environ or {})}
         shown = b""
-        command = [sys.executable, "-m", "shoal", *arguments]
-        with Started(command, cwd=self.path, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        with Started(*arguments, cwd=self.path, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as process:
             os.close(theirs)
             # The end of the terminal is an error: nobody writes to it any more.
             with contextlib.suppress(OSError):
@@ -131,6 +128,17 @@ class Folder:
             return await eventually(read, pause=0.05)
         finally:
             await frontier.close()
+
+
+def shoal_(*arguments: str, code: int = 0, stdin: str | None = None) -> Invoked:
+    """Run a command that starts no process and hears no signal, in this process and folder."""
+    result = CliRunner().invoke(shoal, list(arguments), input=stdin)
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def json_of(*arguments: str, stdin: str | None = None) -> Any:
+    return json.loads(shoal_(*arguments, "--json", stdin=stdin).stdout)
 
 
 def _read(terminal: int) -> bytes:

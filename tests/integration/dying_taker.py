@@ -19,7 +19,7 @@ from shoal.crawl.inbox import Listener
 from shoal.crawl.opening import Places, shared_results
 from shoal.frontier import open_frontier
 from shoal.frontier.redis.inbox import RedisInbox
-from shoal.run import intake_of
+from shoal.run.intakes import intake_of
 from shoal.spider.spider import Spider
 from shoal.testing.killing import Trap
 

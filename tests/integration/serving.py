@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import signal
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, NamedTuple
@@ -120,7 +119,7 @@ def serving(
     folder: Folder, *arguments: str, token: str = "", environ: Mapping[str, str] | None = None
 ) -> Iterator[Serving]:
     """A serving process on a free port, ended with the block."""
-    env = {**{k: v for k, v in os.environ.items() if not k.startswith("SHOAL_")}, **(environ or {})}
+    env = {**folder.environ(), **(environ or {})}
     if token:
         env["SHOAL_TOKEN"] = token
     with folder.start("serve", "--port", "0", *arguments, env=env) as process:

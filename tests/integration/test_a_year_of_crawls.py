@@ -26,6 +26,8 @@ from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
 
+pytestmark = pytest.mark.full
+
 DAY = 86_400.0
 PAGES = 40
 MONTH, SEASON, YEAR = 30, 120, 365

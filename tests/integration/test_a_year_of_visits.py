@@ -19,7 +19,8 @@ from shoal.journey.revisits import RevisitRule, Revisits
 from shoal.model import Crawl, Done, Lease, LeaseBatch, Visit
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
-from shoal.testing.model.memory_frontier import MemoryFrontier
+
+pytestmark = pytest.mark.full
 
 CRAWL = "year"
 HOUR, DAY = 3600.0, 86_400.0
@@ -53,12 +54,9 @@ def clock() -> FakeClock:
     return FakeClock(BEGIN)
 
 
-@pytest.fixture(params=["sqlite", "memory"])
-async def frontier(request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path) -> AsyncIterator[Frontier]:
-    if request.param == "memory":
-        opened: Frontier = MemoryFrontier(clock=clock, steady=clock.steady)
-    else:
-        opened = await SqliteFrontier.open(tmp_path / "shoal.db", clock=clock, steady=clock.steady)
+@pytest.fixture
+async def frontier(clock: FakeClock, tmp_path: Path) -> AsyncIterator[Frontier]:
+    opened = await SqliteFrontier.open(tmp_path / "shoal.db", clock=clock, steady=clock.steady)
     yield opened
     await opened.close()
 

@@ -110,6 +110,7 @@ def test_a_heavy_handler(folder: Folder, graph: SiteProcess) -> None:
     assert told["workers_wanted"] > 1
 
 
+@pytest.mark.full
 def test_what_a_deadline_costs_at_the_prices_of_today(folder: Folder, graph: SiteProcess) -> None:
     with folder.start("run", write(folder, graph.url, burn=0.005, concurrency=4)) as running:
         folder.wait_for_pages(40, crawl="graph-1")
@@ -121,6 +122,7 @@ def test_what_a_deadline_costs_at_the_prices_of_today(folder: Folder, graph: Sit
     assert lines[-1].endswith("1 machine of 1 core and 1 GB does it: about 6.00")
 
 
+@pytest.mark.full
 def test_slots_that_are_taken(folder: Folder, tmp_path: Path) -> None:
     # Short beside the time that is measured: all slots land together, and a wave more or less is much of a few.
     with site_process("--graph", str(PAGES), "--latency", "0.4", log=tmp_path / "hits.jsonl") as site:
@@ -129,6 +131,7 @@ def test_slots_that_are_taken(folder: Folder, tmp_path: Path) -> None:
     assert told["gain_of_doubling"] == pytest.approx(gain, rel=WITHIN)
 
 
+@pytest.mark.full
 def test_few_exits(folder: Folder, graph: SiteProcess) -> None:
     # Enough of them that one which fails, and rests for a minute, changes little.
     proxies = [Tinyproxy(folder.path, address=f"127.0.3.{number}").start() for number in range(1, 9)]
@@ -143,6 +146,7 @@ def test_few_exits(folder: Folder, graph: SiteProcess) -> None:
     assert told["gain_of_doubling"] == pytest.approx(gain, rel=WITHIN)
 
 
+@pytest.mark.full
 def test_a_slow_store(folder: Folder, graph: SiteProcess, postgres: PostgresServer, database: str) -> None:
     store = postgres.url(database)
     folder.run("store", "init", "--store", store)
@@ -157,6 +161,7 @@ def test_a_slow_store(folder: Folder, graph: SiteProcess, postgres: PostgresServ
     assert told["gain_of_doubling"] == pytest.approx(gain, rel=WITHIN)
 
 
+@pytest.mark.full
 def test_little_bandwidth(folder: Folder) -> None:
     with narrow_site(bytes_per_second=1_000_000) as url:
         told, gain = advice_and_gain(folder, write(folder, url, concurrency=16), pages=30)

@@ -119,6 +119,7 @@ def test_a_frontier_that_is_away(folder: Folder) -> None:
     assert "cannot reach Redis" in line
 
 
+@pytest.mark.full
 def test_a_frontier_that_goes_away_while_it_is_measured(folder: Folder) -> None:
     server = RedisServer(folder.path / "redis").start()
 

@@ -2,8 +2,12 @@
 
 import sys
 
+import pytest
+
 from bench.killing import Command, NotedSite, crawl_killed
 from bench.site import SitePlan, build_site
+
+pytestmark = pytest.mark.full
 
 PLAN = SitePlan(pages=8)
 # Asks for every page from the first on, also after a kill.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from command_line import Folder
 from shoal.frontier import open_frontier
 from shoal.model import Task
 from shoal.settings.table import Settings
-from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import wait_until
 from shoal.urls.canonical import UrlRules
@@ -44,13 +42,6 @@ urls = ["http://127.0.0.1:9"]
 def books(folder: Folder, site: SiteProcess) -> Folder:
     """A folder with a finished crawl of one page."""
     return begun(folder, site)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis").start()
-    yield server
-    server.stop()
 
 
 def begun(folder: Folder, site: SiteProcess, *, most: int = 1000, frontier: str = "shoal.db") -> Folder:
@@ -200,11 +191,11 @@ def test_what_keeps_it_from_being_fetched_is_said(books: Folder, site: SiteProce
     assert waiting(books) == 2
 
 
-@pytest.mark.parametrize("is_redis", [False, True], ids=["sqlite", "redis"])
+@pytest.mark.parametrize("is_redis", [False, pytest.param(True, marks=pytest.mark.full)], ids=["sqlite", "redis"])
 def test_a_file_that_is_added_again_after_each_kill_is_added_once(
     folder: Folder, site: SiteProcess, tmp_path: Path, is_redis: bool, request: pytest.FixtureRequest
 ) -> None:
-    place = request.getfixturevalue("server").url if is_redis else "shoal.db"
+    place = request.getfixturevalue("redis").url if is_redis else "shoal.db"
     begun(folder, site, most=100_000, frontier=place)
     total = 6000
     (folder.path / "urls.txt").write_text("\n".join(f"{site.url}?{number}" for number in range(total)))

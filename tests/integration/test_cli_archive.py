@@ -201,6 +201,7 @@ def test_a_warc_of_the_crawl_is_read_by_warcio(crawled: Folder, folder: Folder, 
     assert [path.name for path in folder.path.iterdir()] == ["books.warc.gz"]
 
 
+@pytest.mark.full
 def test_several_workers_keep_their_pages_in_a_bucket(folder: Folder, site: SiteProcess, moto: MotoServer) -> None:
     url = moto.url("kept-by-workers", "books")
     name = folder.spider(site.url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from command_line import SECONDS, Folder, interrupt
 
 from shoal.testing.servers.programs import free_port
@@ -41,6 +42,7 @@ def test_the_pace_that_an_operator_set_is_named_as_such(folder: Folder, site: Si
 
 
 # Seven seconds of CPU: only handlers that truly use up a core show that the figure is measured.
+@pytest.mark.full
 def test_handlers_that_use_all_of_the_cpu_are_named(folder: Folder, site: SiteProcess) -> None:
     burn = "import time; end = time.process_time() + 0.3\n        while time.process_time() < end: pass"
     with folder.start("run", folder.spider(site.url, first=burn)) as running:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from command_line import Folder
+from command_line import Folder, json_of, shoal_
 from msgspec.structs import replace
 
 from shoal.cli.display.next_commands import program
-from shoal.cli.main import shoal
 from shoal.cli.which import choose
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
@@ -38,16 +34,6 @@ def crawl(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> st
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return "books-1"
-
-
-def shoal_(*arguments: str, code: int = 0, stdin: str | None = None) -> Result:
-    result = CliRunner().invoke(shoal, list(arguments), input=stdin)
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
-
-
-def json_of(*arguments: str, stdin: str | None = None) -> Any:
-    return json.loads(shoal_(*arguments, "--json", stdin=stdin).stdout)
 
 
 def test_status_tells_counts_outcomes_and_items(crawl: str) -> None:

@@ -46,13 +46,6 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
         yield site
 
 
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.kill()
-
-
 class Deadly:
     """A spider that does something deadly on one page of the graph."""
 
@@ -99,7 +92,7 @@ def worker_of(guardian: int) -> int:
     ("deed", "workers", "cause"),
     [
         (SEGFAULT, "1", "SIGSEGV"),
-        (SEGFAULT, "2", "SIGSEGV"),
+        pytest.param(SEGFAULT, "2", "SIGSEGV", marks=pytest.mark.full),
         ("os._exit(1)", "1", "os._exit(1)"),
         ("os._exit(0)", "2", "os._exit(0)"),
     ],
@@ -114,6 +107,7 @@ def test_a_page_that_kills_its_process_is_the_only_one_given_up(
     assert f"ended with {cause}; its tasks go back, a new one starts; its handler parse was on {deadly.bad}" in said
 
 
+@pytest.mark.full
 def test_a_dead_letter_that_is_queued_again_kills_nobody_else(deadly: Deadly) -> None:
     deadly.spider(SEGFAULT)
     first, _ = deadly.run()
@@ -124,6 +118,7 @@ def test_a_dead_letter_that_is_queued_again_kills_nobody_else(deadly: Deadly) ->
     assert deadly.letters() == [(deadly.bad, "worker lost: SIGSEGV")]
 
 
+@pytest.mark.full
 def test_a_page_that_kills_its_process_is_given_up_on_redis_as_well(deadly: Deadly, redis: RedisServer) -> None:
     deadly.spider(SEGFAULT)
     place = ("--frontier", redis.url)
@@ -133,7 +128,7 @@ def test_a_page_that_kills_its_process_is_given_up_on_redis_as_well(deadly: Dead
 
 
 # Slow because nothing but its silence tells that a worker hangs.
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.full)])
 def test_a_page_on_which_a_handler_blocks_in_c_is_named_and_given_up(deadly: Deadly, workers: str) -> None:
     deadly.spider(HANG, handler_seconds=0.2)
     summary, said = deadly.run("--workers", workers)
@@ -174,6 +169,7 @@ def test_whatever_handlers_raise_ends_their_pages_and_no_worker(deadly: Deadly) 
 
 
 # More than six seconds: a handler blocks for two leases, in a real worker beside another.
+@pytest.mark.full
 @pytest.mark.parametrize("frontier", ["sqlite", "redis"])
 def test_leases_are_renewed_while_a_handler_takes_longer_than_they_last(
     deadly: Deadly, frontier: str, redis: RedisServer
@@ -199,6 +195,7 @@ def test_a_lone_worker_that_dies_is_replaced_by_its_guardian(deadly: Deadly) -> 
     assert deadly.letters() == [(deadly.bad, "worker lost: os._exit(1)")]
 
 
+@pytest.mark.full
 def test_a_killed_worker_of_a_run_is_replaced_and_a_killed_guardian_takes_it_along(deadly: Deadly) -> None:
     name = deadly.spider("pass", rate="20/s")
     with deadly.folder.start("run", name) as process:
@@ -215,6 +212,7 @@ def test_a_killed_worker_of_a_run_is_replaced_and_a_killed_guardian_takes_it_alo
     assert (summary["done"], summary["dead"]) == (PAGES, 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_that_replaced_a_dead_one_hears_signals(deadly: Deadly, number: signal.Signals) -> None:
     name = deadly.spider("pass", rate="5/s")
@@ -253,6 +251,7 @@ def is_over(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+@pytest.mark.full
 def test_a_run_ends_also_where_the_ends_of_children_are_ignored(deadly: Deadly) -> None:
     """As inherited from a program that does not want to hear of its children."""
     name = deadly.spider("pass")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from command_line import json_of, shoal_
 
-from shoal.cli.main import shoal
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Budgets, Crawl, Done, ExitUse, Lease, Pool, Retry, Task, WorkerBeat
@@ -20,16 +17,6 @@ from shoal.model import Budgets, Crawl, Done, ExitUse, Lease, Pool, Retry, Task,
 CRAWL = "books-1"
 CHEAP = Pool(name="cheap", exits=("dc-1", "dc-2"), interval=0.0, cap=9, quarantine=3600.0, cost=0.001)
 DEAR = Pool(name="dear", exits=("res-1",), interval=0.0, cap=9, quarantine=3600.0, cost=0.01, region="de")
-
-
-def shoal_(*arguments: str, code: int = 0) -> Result:
-    result = CliRunner().invoke(shoal, list(arguments))
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result
-
-
-def json_of(*arguments: str) -> Any:
-    return json.loads(shoal_(*arguments, "--json").stdout)
 
 
 def with_frontier(work: Callable[[Frontier], Awaitable[None]]) -> None:

@@ -68,6 +68,7 @@ def test_the_lines_of_the_summary_and_those_that_they_lead_to(crawled: Folder) -
     assert not (crawled.path / "shoal.db").exists()
 
 
+@pytest.mark.full
 def test_dead_letters_that_were_chosen_are_the_ones_queued_again(crawled: Folder) -> None:
     crawled.run("run", "books.py", "--set", "max_attempts=1", *PLACES)
     listed = crawled.run("dead", "list", "--reason", "handler", "--since", "1 h", *PLACES[:2]).stderr
@@ -85,6 +86,7 @@ def test_a_cancelled_crawl_is_taken_up_again(folder: Folder, site: SiteProcess) 
     assert "books-1 is running" in paste(folder, line)
 
 
+@pytest.mark.full
 def test_a_page_that_is_in_no_archive_is_asked_for_in_the_crawl(crawled: Folder, site: SiteProcess) -> None:
     crawled.run("run", "books.py", "--archive", "pages", "--max-pages", "2", *PLACES)
     missing = f"{site.url}never?a=1&b=2"
@@ -93,6 +95,7 @@ def test_a_page_that_is_in_no_archive_is_asked_for_in_the_crawl(crawled: Folder,
     assert missing in paste(crawled, line)
 
 
+@pytest.mark.full
 def test_a_spent_budget_is_raised_by_the_command_that_status_and_resume_name(folder: Folder, site: SiteProcess) -> None:
     folder.spider(site.url)
     folder.run("run", "books.py", "--max-pages", "2", "--deny", "it's,", *PLACES)
@@ -128,6 +131,7 @@ async def spend(path: Path) -> None:
         await frontier.close()
 
 
+@pytest.mark.full
 def test_a_handler_that_failed_is_mended_and_the_line_goes_on(folder: Folder, site: SiteProcess) -> None:
     folder.spider(site.url, first="raise KeyError('price')")
     settings = ("--set", "max_attempts=1", "--set", "stop_after_failures=5", "--deny", "it's,")
@@ -138,12 +142,14 @@ def test_a_handler_that_failed_is_mended_and_the_line_goes_on(folder: Folder, si
     assert "its settings changed" not in told
 
 
+@pytest.mark.full
 def test_a_worker_without_a_crawl_names_the_command_that_begins_one(folder: Folder, site: SiteProcess) -> None:
     folder.spider(site.url)
     (line,) = re.findall(r"`(.*)`", folder.refusal("worker", "books.py", "--burst", *PLACES))
     assert "books-1 finished" in paste(folder, line)
 
 
+@pytest.mark.full
 def test_what_a_redis_server_lacks_is_said_once_for_all_workers_of_a_crawl(folder: Folder, site: SiteProcess) -> None:
     server = RedisServer(folder.path / "redis").start()
     try:

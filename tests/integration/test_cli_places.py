@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,18 +23,10 @@ PRODUCTS = 6
 ITEMS = PRODUCTS
 
 
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.kill()
-
-
 @pytest.fixture
-def frontier(redis: RedisServer) -> Iterator[list[str]]:
+def frontier(redis: RedisServer) -> list[str]:
     """The options for an empty Redis frontier."""
-    yield ["--frontier", redis.url]
-    redis.call("FLUSHALL")
+    return ["--frontier", redis.url]
 
 
 @pytest.fixture
@@ -276,7 +266,7 @@ def test_places_come_from_their_variables_in_every_command_and_flags_win(
     }
 
     def run(*line: str, code: int = 0) -> str:
-        environ = {name: text for name, text in os.environ.items() if not name.startswith("SHOAL_")} | places
+        environ = folder.environ() | places
         with folder.start(*line, env=environ) as process:
             out, err = process.communicate(timeout=SECONDS)
         assert process.returncode == code, f"{line}: {out}\n{err}"

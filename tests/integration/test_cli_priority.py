@@ -16,7 +16,7 @@ from shoal.crawl.opening import Places
 from shoal.crawl.sources import feed, requests_of
 from shoal.frontier import open_frontier
 from shoal.insight.snapshots import SnapshotReader
-from shoal.run import intake_of, settings_of
+from shoal.run.intakes import intake_of, settings_of
 from shoal.run.steering import set_priority
 from shoal.spider.loading import load_spider
 from shoal.testing.sites.site_process import site_process

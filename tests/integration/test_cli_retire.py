@@ -51,6 +51,7 @@ def check_whole(site: SiteProcess, summary: dict[str, Any], *, pages: int = PAGE
     assert set(Counter(hit.path for hit in site.hits()).values()) == {1}
 
 
+@pytest.mark.full
 def test_a_leaking_handler_is_harmless_in_a_fleet_whose_workers_retire(folder: Folder, graph: SiteProcess) -> None:
     name = write(folder, graph, first="KEPT.append(bytearray(5_000_000))")
     result = folder.run("run", name, "--workers", "2", "--worker-max-memory", "200MB", "--json")

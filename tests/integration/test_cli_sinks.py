@@ -6,7 +6,6 @@ import json
 import os
 import sqlite3
 import subprocess
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,6 @@ from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import wait_until
 
 PRODUCTS = 30
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.stop()
 
 
 def status(folder: Folder, *more: str) -> list[dict[str, Any]]:
@@ -87,6 +79,7 @@ def test_worker_processes_feed_the_sink_through_the_coordinator(
     check_delivery(found, expected=stored(folder.path / "shoal.db"))
 
 
+@pytest.mark.full
 def test_a_sink_that_is_away_for_the_whole_crawl_catches_up(folder: Folder, site: SiteProcess, tmp_path: Path) -> None:
     server = RedisServer(tmp_path / "late")
     url = f"{server.url}?stream=late"
@@ -118,6 +111,7 @@ def redis_entries(server: RedisServer) -> list[Any]:
     return entries
 
 
+@pytest.mark.full
 def test_a_sink_that_comes_back_during_the_crawl_gets_everything(folder: Folder, site: SiteProcess) -> None:
     with http_receiver(lambda number: 503 if number <= 3 else 204) as receiver:
         url = f"{receiver.url}/in#unsigned"
@@ -128,6 +122,7 @@ def test_a_sink_that_comes_back_during_the_crawl_gets_everything(folder: Folder,
     check_delivery(found, expected=stored(folder.path / "shoal.db"))
 
 
+@pytest.mark.full
 def test_a_pumping_process_that_is_killed_loses_nothing(folder: Folder, site: SiteProcess) -> None:
     spider = folder.spider(site.url, rate="30/s")
     expected: dict[str, int] = {}
@@ -233,6 +228,7 @@ def test_a_process_that_follows_sends_what_a_crawl_leaves(folder: Folder, site: 
     server.stop()
 
 
+@pytest.mark.full
 def test_a_serving_process_sends_what_runs_have_left(folder: Folder, site: SiteProcess, tmp_path: Path) -> None:
     server = RedisServer(tmp_path / "served")
     folder.run("run", folder.spider(site.url), "--sink", f"{server.url}?list=books", code=1)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from command_line import Folder
 
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply
@@ -62,6 +63,7 @@ async def crawled(folder: Folder) -> AsyncIterator[tuple[str, Counter[str]]]:
         await server.close()
 
 
+@pytest.mark.full
 async def test_each_page_is_handled_once_in_the_spelling_that_the_site_prefers(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     async with crawled(folder) as (url, asked):

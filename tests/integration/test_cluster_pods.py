@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cluster_documents import container, pods, words_of
 from command_line import Folder, Started
 from deployed_files import documents, running_redis
@@ -18,6 +19,8 @@ from shoal.testing.servers.postgres_server import POSTGRES_PASSWORD, PostgresSer
 from shoal.testing.servers.programs import free_port
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import wait_until
+
+pytestmark = pytest.mark.full
 
 PRODUCTS = 20
 

@@ -75,6 +75,7 @@ def test_writes_a_compose_file_that_names_only_what_shoal_has(project: Folder) -
     assert "ports" not in services["redis"] | services["postgres"]
 
 
+@pytest.mark.full
 def test_a_spider_that_renders_gets_workers_with_a_browser_and_a_crawl_that_needs_none(project: Folder) -> None:
     (project.path / "books.py").write_text(SPIDER.replace("shelf = SHELF", "shelf = SHELF; render = True"))
     fleet = deployed(project)
@@ -85,6 +86,7 @@ def test_a_spider_that_renders_gets_workers_with_a_browser_and_a_crawl_that_need
     check_words(services["crawl"]["command"])
 
 
+@pytest.mark.full
 def test_the_image_with_a_browser_has_what_drives_it(project: Folder) -> None:
     stages = stages_of((deployed(project) / "Dockerfile").read_text())
     packages = " ".join(step.text for step in lineage(stages, "browser-packages"))
@@ -95,6 +97,7 @@ def test_the_image_with_a_browser_has_what_drives_it(project: Folder) -> None:
     assert "browser" not in " ".join(step.text for step in lineage(stages, "packages"))
 
 
+@pytest.mark.full
 def test_the_example_of_the_environment_has_every_variable_with_its_default(project: Folder) -> None:
     fleet = deployed(project, "--kinds", "http,browser")
     lines = (fleet / ".env.example").read_text().splitlines()
@@ -104,6 +107,7 @@ def test_the_example_of_the_environment_has_every_variable_with_its_default(proj
     assert {"WORKERS", "WORKERS_BROWSER"} <= set(given)
 
 
+@pytest.mark.full
 def test_the_image_runs_a_worker_that_takes_sigterm_and_is_not_root(project: Folder) -> None:
     stages = stages_of((deployed(project, "--sink", "sqs://queue") / "Dockerfile").read_text())
     for name in ("worker", "browser"):
@@ -117,17 +121,20 @@ def test_the_image_runs_a_worker_that_takes_sigterm_and_is_not_root(project: Fol
     assert list(stages)[-1] == "worker", "the last stage is built where no target is named"
 
 
+@pytest.mark.full
 def test_the_ports_and_extras_are_those_of_shoal() -> None:
     assert SERVE_PORT == PORT
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {*EXTRAS, *SCHEME_EXTRAS.values()} <= set(extras)
 
 
+@pytest.mark.full
 def test_an_archive_for_old_weeks_of_the_log_brings_what_writes_them(project: Folder) -> None:
     (project.path / "shoal.toml").write_text('retention = "90d"\nretention_archive = "s3://bucket/log"\n')
     assert f"{DISTRIBUTION}[archive,parquet,postgres,redis,serve]" in (deployed(project) / "Dockerfile").read_text()
 
 
+@pytest.mark.full
 def test_the_probes_pass_while_the_process_answers_and_fail_when_it_is_gone(project: Folder) -> None:
     fleet = deployed(project)
     image = stages_of((fleet / "Dockerfile").read_text())
@@ -151,6 +158,7 @@ def passes(words: list[str]) -> bool:
     return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.full
 def test_the_files_in_deploy_are_those_that_the_command_writes(folder: Folder) -> None:
     """Stale: `make docs` writes them anew."""
     folder.run("deploy", "compose", "fleet", "--spider", str(ROOT / "examples" / "books.py"))
@@ -161,6 +169,7 @@ def test_the_files_in_deploy_are_those_that_the_command_writes(folder: Folder) -
         assert (ROOT / "deploy" / path).read_bytes() == (fleet / path).read_bytes(), path
 
 
+@pytest.mark.full
 def test_the_image_has_the_spider_with_what_it_imports_and_nothing_else(project: Folder) -> None:
     fleet = deployed(project)
     assert sorted(path.name for path in (fleet / "spiders").iterdir()) == ["books.py", "shelves.py", "shoal.toml"]
@@ -193,6 +202,7 @@ def test_refuses_what_a_fleet_could_not_run(project: Folder, form: str, flags: l
     assert not (project.path / "fleet").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["compose", "k8s", "systemd"])
 def test_a_folder_that_cannot_be_written_is_named_in_one_line(project: Folder, form: str) -> None:
     done = project.run("deploy", form, "/proc/fleet", "--spider", "books.py", code=2)
@@ -201,11 +211,13 @@ def test_a_folder_that_cannot_be_written_is_named_in_one_line(project: Folder, f
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.full
 def test_refuses_a_folder_that_has_other_files(project: Folder) -> None:
     done = project.run("deploy", "compose", ".", "--spider", "books.py", code=2)
     assert "is not empty" in done.stderr
 
 
+@pytest.mark.full
 def test_the_redis_of_the_compose_file_keeps_what_it_promises(project: Folder, tmp_path: Path) -> None:
     fleet = deployed(project)
     command = yaml.safe_load((fleet / "compose.yaml").read_text())["services"]["redis"]["command"]

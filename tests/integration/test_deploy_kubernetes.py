@@ -85,6 +85,7 @@ def test_a_cluster_takes_the_manifests_and_they_run_this_crawl(project: Folder) 
         assert pod["spec"]["terminationGracePeriodSeconds"] == math.ceil(44.5) + CLOSING_SECONDS
 
 
+@pytest.mark.full
 def test_what_some_want_is_taken_by_a_cluster_as_well(project: Folder) -> None:
     fleet = deployed(project, "--kinds", "http,browser")
     found = manifests(fleet)
@@ -97,6 +98,7 @@ def test_what_some_want_is_taken_by_a_cluster_as_well(project: Folder) -> None:
         check_metrics((fleet / "manifests" / "more" / f"{name}.yaml").read_text())
 
 
+@pytest.mark.full
 def test_every_port_is_one_of_shoals_and_each_service_leads_to_one(fleet: Path) -> None:
     found = manifests(fleet)
     ports: dict[str, dict[str, int]] = {}
@@ -124,6 +126,7 @@ def test_every_port_is_one_of_shoals_and_each_service_leads_to_one(fleet: Path) 
     assert all(any(str(number) in word for word in command) for number, command in by_port.items())
 
 
+@pytest.mark.full
 def test_the_probes_pass_while_the_process_answers_and_fail_when_it_is_gone(project: Folder, fleet: Path) -> None:
     found = manifests(fleet)
     for name, command in (("books-worker", ["worker", "books.py", "--metrics"]), ("books-serve", ["serve", "--port"])):
@@ -149,6 +152,7 @@ def passes(url: str, token: str = "") -> bool:
         return False
 
 
+@pytest.mark.full
 def test_the_dashboard_answers_probes_by_address_and_a_forwarded_port_by_name(fleet: Path) -> None:
     command = words_of(pod_of(manifests(fleet), "books-serve"))
     host = command[command.index("--host") + 1]
@@ -158,6 +162,7 @@ def test_the_dashboard_answers_probes_by_address_and_a_forwarded_port_by_name(fl
     assert not access.knows_host("evil.example")
 
 
+@pytest.mark.full
 def test_the_monitor_collects_with_a_token_that_may_only_look(project: Folder, fleet: Path) -> None:
     (monitor,) = of_kind(manifests(fleet, "more/monitoring.yaml"), "ServiceMonitor").values()
     (endpoint,) = monitor["spec"]["endpoints"]
@@ -183,6 +188,7 @@ def environ(more: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")} | more
 
 
+@pytest.mark.full
 def test_the_secret_has_every_file_that_is_read_and_values_have_none(fleet: Path) -> None:
     written = {path.name for path in (fleet / "secrets").iterdir()}
     assert written == {*PASSWORDS, READER_TOKEN}
@@ -200,12 +206,14 @@ def test_the_secret_has_every_file_that_is_read_and_values_have_none(fleet: Path
         assert not any(secret in text for text in texts)
 
 
+@pytest.mark.full
 def test_the_bundled_redis_keeps_what_it_promises(fleet: Path, tmp_path: Path) -> None:
     command = container(pod_of(manifests(fleet), "books-redis"))["command"]
     script = command[-1].replace("/run/secrets/shoal", str(fleet / "secrets"))
     check_redis([*command[:-1], script], password=fleet / "secrets" / "redis_password", folder=tmp_path)
 
 
+@pytest.mark.full
 def test_a_job_that_runs_something_else_has_another_name(project: Folder) -> None:
     first = of_kind(manifests(deployed(project)), "Job").keys()
     assert first == {"books-crawl-47887dbd"}, "the same in every release of shoal, or an upgrade begins a Job"
@@ -213,6 +221,7 @@ def test_a_job_that_runs_something_else_has_another_name(project: Folder) -> Non
     assert of_kind(manifests(deployed(project, "--force", "--image", "books:2")), "Job").keys() != first
 
 
+@pytest.mark.full
 def test_a_spider_that_renders_or_has_stages_is_scaled_by_all_its_kinds(project: Folder) -> None:
     source = SPIDER.replace("from shoal import Spider", "from shoal import Spider, handler").replace(
         "    def parse", '    @handler(kind="parse")\n    def book(self, page):\n        return []\n\n    def parse'
@@ -225,6 +234,7 @@ def test_a_spider_that_renders_or_has_stages_is_scaled_by_all_its_kinds(project:
     assert 'kind=~"http|parse"' in scaler["spec"]["triggers"][0]["metadata"]["query"]
 
 
+@pytest.mark.full
 def test_refuses_a_spider_whose_name_a_cluster_does_not_take(project: Folder) -> None:
     (project.path / "books.py").write_text(SPIDER.replace("    start", '    name = "books of ours"\n    start'))
     done = project.run("deploy", "k8s", "fleet", "--spider", "books.py", code=2)
@@ -245,6 +255,7 @@ def test_the_files_in_deploy_are_those_that_the_command_writes(folder: Folder) -
         assert kept <= set(new), kept - set(new)
 
 
+@pytest.mark.full
 def test_the_alerts_of_the_chart_are_those_of_the_fleet() -> None:
     chart = ROOT / "src" / "shoal" / "deploy" / "templates" / "helm" / "shoal"
     assert (chart / "files" / "shoal-rules.yaml").read_text() == (

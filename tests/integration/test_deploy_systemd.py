@@ -74,12 +74,14 @@ def test_writes_units_that_name_only_what_shoal_has(fleet: Path) -> None:
     assert not unknown_variables((fleet / "env").read_text())
 
 
+@pytest.mark.full
 def test_the_script_installs_what_drives_a_browser_where_workers_have_one(fleet: Path, folder: Folder) -> None:
     assert f'"{DISTRIBUTION}[postgres,redis,serve,browser]==' in (fleet / "install.sh").read_text()
     folder.run("deploy", "systemd", "plain", "--spider", "books.py")
     assert f'"{DISTRIBUTION}[postgres,redis,serve]==' in (folder.path / "plain" / "install.sh").read_text()
 
 
+@pytest.mark.full
 def test_every_secret_that_a_unit_reads_is_loaded_and_written(fleet: Path) -> None:
     for path in (fleet / "units").iterdir():
         if path.stem == "shoal-books-spot":
@@ -94,6 +96,7 @@ def test_every_secret_that_a_unit_reads_is_loaded_and_written(fleet: Path) -> No
             assert (fleet / "secrets" / name).read_text().strip()
 
 
+@pytest.mark.full
 def test_the_script_is_one_that_the_shell_reads(fleet: Path) -> None:
     script = fleet / "install.sh"
     assert script.stat().st_mode & 0o111
@@ -101,6 +104,7 @@ def test_the_script_is_one_that_the_shell_reads(fleet: Path) -> None:
     assert "@" not in script.read_text().replace('"$@"', "")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_finds_nothing_wrong_in_the_units(fleet: Path) -> None:
     """With a program that exists in the place of the one that the script installs."""

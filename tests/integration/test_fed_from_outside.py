@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -84,20 +84,12 @@ class Outside(NamedTuple):
         return "://" in self.frontier or (self.folder.path / self.frontier).exists()
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.full)])
 def outside(request: pytest.FixtureRequest, folder: Folder, site: SiteProcess) -> Outside:
     (folder.path / "books.py").write_text(SPIDER)
     if request.param == "sqlite":
         return Outside(folder, "shoal.db", lambda name, *lines: put_file(folder.path, name, *lines), site.url)
-    server: RedisServer = request.getfixturevalue("running")
-    server.call("FLUSHALL")
+    server: RedisServer = request.getfixturevalue("redis")
 
     def push(name: str, *lines: str) -> None:
         server.call("LPUSH", f"shoal:inbox:{name}", *lines)

@@ -92,6 +92,7 @@ async def test_a_journal_that_is_deleted_is_noticed(tmp_path: Path, kind: str, e
     await close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["frontier", "store", "files", "archive"])
 async def test_a_spider_may_change_the_working_directory(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -21,8 +21,8 @@ from shoal.store import open_store
 from shoal.store.base import PageLook, Store
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import item
-from shoal.testing.fakes import MemoryStore
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.testing.memory_store import MemoryStore
 
 HOUR = 3600.0
 CRAWL = "books-1"

@@ -71,6 +71,7 @@ def chart(values: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for text in render(given(values)).values() for one in documents(text)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", FORMS)
 def test_a_cluster_takes_the_chart_in_every_form(form: str) -> None:
     found = chart(FORMS[form])
@@ -78,6 +79,7 @@ def test_a_cluster_takes_the_chart_in_every_form(form: str) -> None:
     assert of_kind(found, "Deployment")
 
 
+@pytest.mark.full
 def test_a_schedule_makes_new_crawls_and_never_two_at_once() -> None:
     found = chart(FORMS["daily"])
     assert not of_kind(found, "Job")
@@ -86,6 +88,7 @@ def test_a_schedule_makes_new_crawls_and_never_two_at_once() -> None:
     assert words_of(spec["jobTemplate"]["spec"]["template"])[-1] == "--again"
 
 
+@pytest.mark.full
 def test_a_job_that_runs_something_else_has_another_name() -> None:
     first = of_kind(chart({}), "Job")
     assert first.keys() == of_kind(chart({}), "Job").keys()
@@ -93,6 +96,7 @@ def test_a_job_that_runs_something_else_has_another_name() -> None:
         assert first.keys() != of_kind(chart(other), "Job").keys()
 
 
+@pytest.mark.full
 def test_a_crawl_goes_on_after_its_node_is_gone_and_ends_after_a_mistake() -> None:
     (job,) = of_kind(chart({}), "Job").values()
     ignored, failed = job["spec"]["podFailurePolicy"]["rules"]
@@ -102,6 +106,7 @@ def test_a_crawl_goes_on_after_its_node_is_gone_and_ends_after_a_mistake() -> No
     assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
 
 
+@pytest.mark.full
 def test_autoscalers_ask_for_what_is_wanted_and_leave_the_number_to_themselves() -> None:
     for form, kind in (("hpa", "HorizontalPodAutoscaler"), ("keda", "ScaledObject")):
         found = chart(FORMS[form])
@@ -114,6 +119,7 @@ def test_autoscalers_ask_for_what_is_wanted_and_leave_the_number_to_themselves()
     assert query.startswith(f"sum(max by (crawl, kind) (shoal_workers_wanted{{{match}}})) or 0 * max(shoal_frontier_up")
 
 
+@pytest.mark.full
 def test_scaling_goes_as_fast_as_the_values_say_in_both_ways() -> None:
     speed = {
         "scaleUp": {"pods": 7, "seconds": 30},
@@ -127,6 +133,7 @@ def test_scaling_goes_as_fast_as_the_values_say_in_both_ways() -> None:
     assert behavior["scaleDown"]["stabilizationWindowSeconds"] == 600
 
 
+@pytest.mark.full
 def test_the_monitors_bring_the_token_and_the_label_that_an_hpa_asks_for() -> None:
     found = chart(FORMS["watched"])
     (endpoint,) = of_kind(found, "ServiceMonitor")["books-serve"]["spec"]["endpoints"]
@@ -139,6 +146,7 @@ def test_the_monitors_bring_the_token_and_the_label_that_an_hpa_asks_for() -> No
         assert one.startswith("books-")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("address", "is_reached"),
     [
@@ -172,6 +180,7 @@ def within(address: str, cidr: str) -> bool:
     return found.version == network.version and found in network
 
 
+@pytest.mark.full
 def test_nothing_but_shoal_reaches_the_bundled_servers_and_they_reach_nothing() -> None:
     policies = of_kind(chart({}), "NetworkPolicy")
     for name in ("books-redis", "books-postgres"):
@@ -183,6 +192,7 @@ def test_nothing_but_shoal_reaches_the_bundled_servers_and_they_reach_nothing() 
         assert "namespaceSelector" not in source
 
 
+@pytest.mark.full
 def test_servers_of_ones_own_take_the_place_of_the_bundled_ones() -> None:
     found = chart(FORMS["servers of one's own"])
     assert not of_kind(found, "StatefulSet")
@@ -194,6 +204,7 @@ def test_servers_of_ones_own_take_the_place_of_the_bundled_ones() -> None:
     assert {"to": [{"ipBlock": {"cidr": "10.0.0.9/32"}}], "ports": [{"protocol": "TCP", "port": 5432}]} in egress
 
 
+@pytest.mark.full
 def test_people_reach_the_dashboard_by_the_name_of_its_ingress() -> None:
     found = chart(FORMS["an ingress"])
     (pod,) = [pod for one, pod in pods(found) if one["metadata"]["name"] == "books-serve"]
@@ -233,6 +244,7 @@ def given_over(defaults: dict[str, Any], values: dict[str, Any]) -> dict[str, An
     return {**defaults, **both}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("values", "line"),
     [
@@ -271,6 +283,7 @@ class Books(Spider):
 """
 
 
+@pytest.mark.full
 def test_the_plain_manifests_are_what_helm_would_make_of_the_values(folder: Folder) -> None:
     (folder.path / "books.py").write_text(SPIDER)
     flags = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
 from shoal.frontier.rules.constants import MAX_TAKEN_BYTES
 from shoal.model import Crawl, CrawlState, DeadFilter
-from shoal.run import intake_of
+from shoal.run.intakes import intake_of
 from shoal.settings.table import Settings
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
@@ -43,29 +43,16 @@ class Books(Spider):
 """
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
-def server(running: RedisServer) -> RedisServer:
-    running.call("FLUSHALL")
-    return running
-
-
-@pytest.fixture
-async def frontier(server: RedisServer) -> AsyncIterator[RedisFrontier]:
-    frontier = await RedisFrontier.open(server.url)
+async def frontier(redis: RedisServer) -> AsyncIterator[RedisFrontier]:
+    frontier = await RedisFrontier.open(redis.url)
     yield frontier
     await frontier.close()
 
 
 @pytest.fixture
-async def inbox(server: RedisServer) -> AsyncIterator[RedisInbox]:
-    inbox = RedisInbox(server.url, taker_seconds=60.0)
+async def inbox(redis: RedisServer) -> AsyncIterator[RedisInbox]:
+    inbox = RedisInbox(redis.url, taker_seconds=60.0)
     yield inbox
     await inbox.close()
 
@@ -81,14 +68,14 @@ def listener_for(inbox: RedisInbox, frontier: RedisFrontier) -> Listener:
 
 
 async def test_pushed_urls_and_objects_become_tasks_oldest_first(
-    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+    redis: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:
     crawl = await opened_crawl(frontier)
     entry = {"url": "https://b.test/2", "handler": "book", "meta": {"n": 1}, "priority": 3, "depth": 2}
-    server.call("LPUSH", INBOX, "https://a.test/1 ", json.dumps(entry))
-    server.call("LPUSH", INBOX, json.dumps({"url": "https://c.test/", "method": "post", "headers": {"x": "y"}}))
+    redis.call("LPUSH", INBOX, "https://a.test/1 ", json.dumps(entry))
+    redis.call("LPUSH", INBOX, json.dumps({"url": "https://c.test/", "method": "post", "headers": {"x": "y"}}))
     assert await listener_for(inbox, frontier).take_in([crawl]) == 3
-    assert server.call("EXISTS", *inbox_keys(CRAWL)) == 0
+    assert redis.call("EXISTS", *inbox_keys(CRAWL)) == 0
     tasks = await waiting_tasks(frontier, 3)
     assert list(tasks) == ["https://a.test/1", "https://b.test/2", "https://c.test/"]
     book = tasks["https://b.test/2"]
@@ -97,13 +84,13 @@ async def test_pushed_urls_and_objects_become_tasks_oldest_first(
 
 
 async def test_a_crawl_whose_urls_cannot_be_taken_in_is_told_of_once_and_holds_up_no_other(
-    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+    redis: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:
     good = await opened_crawl(frontier)
     await frontier.open_crawl(msgspec.structs.replace(good, id="a-bad-one"))
     await frontier.open_crawl(Crawl(id="of-another-program", spider="s"))
     for crawl in ("a-bad-one", "of-another-program", CRAWL):
-        server.call("LPUSH", f"shoal:inbox:{crawl}", "https://a.test/")
+        redis.call("LPUSH", f"shoal:inbox:{crawl}", "https://a.test/")
     said: list[str] = []
 
     def intake(crawl: Crawl) -> Any:
@@ -119,7 +106,7 @@ async def test_a_crawl_whose_urls_cannot_be_taken_in_is_told_of_once_and_holds_u
             return (await frontier.progress(CRAWL)).queued == number
 
         await eventually(is_put)
-        server.call("LPUSH", INBOX, "https://a.test/2")
+        redis.call("LPUSH", INBOX, "https://a.test/2")
     listening.cancel()
     assert said == ["URLs pushed into a-bad-one are not taken in: no such pool"]
     assert await inbox.count(["a-bad-one", "of-another-program"]) == {"a-bad-one": 1, "of-another-program": 1}
@@ -136,12 +123,12 @@ async def waiting_tasks(frontier: RedisFrontier, count: int) -> dict[str, Any]:
 
 
 async def test_an_entry_names_the_kind_of_workers_that_do_it(
-    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+    redis: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:
     crawl = await opened_crawl(frontier, kind="eu")
     for entry in ({"url": "https://a.test/", "kind": "browser"}, {"url": "https://a.test/2"}):
-        server.call("LPUSH", INBOX, json.dumps(entry))
-    server.call("LPUSH", INBOX, json.dumps({"url": "https://a.test/3", "kind": "No Kind"}))
+        redis.call("LPUSH", INBOX, json.dumps(entry))
+    redis.call("LPUSH", INBOX, json.dumps({"url": "https://a.test/3", "kind": "No Kind"}))
     await listener_for(inbox, frontier).take_in([crawl])
     assert (await frontier.progress(CRAWL)).kinds == {"http": 0, "browser": 1, "eu": 1}
     (letter,) = await frontier.dead(CRAWL, DeadFilter())
@@ -149,29 +136,29 @@ async def test_an_entry_names_the_kind_of_workers_that_do_it(
 
 
 async def test_an_entry_pushed_again_is_known_already_unless_it_says_otherwise(
-    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+    redis: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:
     crawl = await opened_crawl(frontier)
     listener = listener_for(inbox, frontier)
     for _ in range(2):
-        server.call("LPUSH", INBOX, "https://a.test/", json.dumps({"url": "https://a.test/", "dedup": False}))
+        redis.call("LPUSH", INBOX, "https://a.test/", json.dumps({"url": "https://a.test/", "dedup": False}))
         await listener.take_in([crawl])
     progress = await frontier.progress(CRAWL)
     assert (progress.queued, progress.duplicates) == (3, 1)
 
 
-async def test_what_a_dead_taker_took_goes_to_the_next_one(server: RedisServer, inbox: RedisInbox) -> None:
-    other = RedisInbox(server.url, taker_seconds=60.0)
+async def test_what_a_dead_taker_took_goes_to_the_next_one(redis: RedisServer, inbox: RedisInbox) -> None:
+    other = RedisInbox(redis.url, taker_seconds=60.0)
     try:
-        server.call("LPUSH", INBOX, "https://a.test/", "https://b.test/", "https://c.test/")
+        redis.call("LPUSH", INBOX, "https://a.test/", "https://b.test/", "https://c.test/")
         taken = await inbox.take(CRAWL, 2)
         assert taken == [b"https://a.test/", b"https://b.test/"]
         assert await inbox.take(CRAWL, 2) == taken
         assert await other.take(CRAWL, 2) == []
         assert await other.waiting([CRAWL, "another"]) == [CRAWL]
         _, _, taker = inbox_keys(CRAWL)
-        assert 0 < server.call("PTTL", taker) <= 60_000
-        server.call("DEL", taker)  # as if its time were over
+        assert 0 < redis.call("PTTL", taker) <= 60_000
+        redis.call("DEL", taker)  # as if its time were over
         assert await other.take(CRAWL, 2) == taken
         await inbox.forget(CRAWL)
         assert await other.take(CRAWL, 2) == taken
@@ -181,15 +168,15 @@ async def test_what_a_dead_taker_took_goes_to_the_next_one(server: RedisServer, 
         await other.close()
 
 
-async def test_of_large_entries_few_are_taken_at_once(server: RedisServer, inbox: RedisInbox) -> None:
-    server.call("LPUSH", INBOX, *(f"{number}{'a' * (MAX_TAKEN_BYTES // 2)}" for number in range(5)))
+async def test_of_large_entries_few_are_taken_at_once(redis: RedisServer, inbox: RedisInbox) -> None:
+    redis.call("LPUSH", INBOX, *(f"{number}{'a' * (MAX_TAKEN_BYTES // 2)}" for number in range(5)))
     assert [entry[:1] for entry in await inbox.take(CRAWL, 500)] == [b"0", b"1"]
     await inbox.forget(CRAWL)
     assert [entry[:1] for entry in await inbox.take(CRAWL, 500)] == [b"2", b"3"]
 
 
-async def test_entries_are_counted_also_those_that_a_taker_holds(server: RedisServer, inbox: RedisInbox) -> None:
-    server.call("LPUSH", INBOX, "https://a.test/", "https://b.test/", "https://c.test/")
+async def test_entries_are_counted_also_those_that_a_taker_holds(redis: RedisServer, inbox: RedisInbox) -> None:
+    redis.call("LPUSH", INBOX, "https://a.test/", "https://b.test/", "https://c.test/")
     await inbox.take(CRAWL, 2)
     assert await inbox.count([CRAWL, "another"]) == {CRAWL: 3}
     await inbox.forget(CRAWL)
@@ -200,28 +187,28 @@ async def test_entries_are_counted_also_those_that_a_taker_holds(server: RedisSe
 
 
 async def test_two_parts_of_a_process_do_not_forget_what_the_other_has_taken(
-    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+    redis: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:
     crawl = await opened_crawl(frontier)
     listener = listener_for(inbox, frontier)
-    server.call("LPUSH", INBOX, *(f"https://a.test/{number}" for number in range(4 * BATCH)))
+    redis.call("LPUSH", INBOX, *(f"https://a.test/{number}" for number in range(4 * BATCH)))
     taken = await asyncio.gather(*(listener.take_in([crawl]) for _ in range(3)))
     assert sum(taken) == (await frontier.progress(CRAWL)).queued == 4 * BATCH
 
 
 async def test_what_another_process_holds_is_waited_for_at_the_end(
-    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+    redis: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:
     await opened_crawl(frontier)
     await waiting_tasks(frontier, 1)
     (crawl,) = await frontier.crawls()
-    other = RedisInbox(server.url, taker_seconds=60.0)
+    other = RedisInbox(redis.url, taker_seconds=60.0)
     try:
-        server.call("LPUSH", INBOX, "https://a.test/")
+        redis.call("LPUSH", INBOX, "https://a.test/")
         await other.take(CRAWL, 1)
         ending = asyncio.create_task(listener_for(inbox, frontier).take_in_all(crawl, stop=asyncio.Event()))
         await eventually(lambda: not ending.done())
-        server.call("DEL", inbox_keys(CRAWL)[2])  # as if its time were over
+        redis.call("DEL", inbox_keys(CRAWL)[2])  # as if its time were over
         await ending
         assert (await frontier.progress(CRAWL)).queued == 1
     finally:
@@ -229,15 +216,15 @@ async def test_what_another_process_holds_is_waited_for_at_the_end(
 
 
 async def test_feeding_pauses_above_max_pending_and_resumes(
-    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+    redis: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:
     crawl = await opened_crawl(frontier, max_pending=BATCH)
     total = 2 * BATCH + 10
-    server.call("LPUSH", INBOX, *(f"https://a.test/{number}" for number in range(total)))
+    redis.call("LPUSH", INBOX, *(f"https://a.test/{number}" for number in range(total)))
     listener = listener_for(inbox, frontier)
     assert await listener.take_in([crawl]) == BATCH
     assert await listener.take_in([crawl]) == 0
-    assert server.call("LLEN", INBOX) == total - BATCH
+    assert redis.call("LLEN", INBOX) == total - BATCH
     await frontier.open_crawl(crawl)
     raised = await opened_crawl(frontier, max_pending=10**6)
     assert await listener.take_in([raised]) == total - BATCH
@@ -245,31 +232,31 @@ async def test_feeding_pauses_above_max_pending_and_resumes(
 
 
 async def test_a_cancelled_crawl_leaves_its_inbox_alone_and_a_finished_one_runs_again(
-    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+    redis: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:
     await opened_crawl(frontier)
     await waiting_tasks(frontier, 1)
     (crawl,) = await frontier.crawls()
     assert crawl.state is CrawlState.FINISHED
-    server.call("LPUSH", INBOX, "https://a.test/")
+    redis.call("LPUSH", INBOX, "https://a.test/")
     assert await listener_for(inbox, frontier).take_in([crawl]) == 1
     assert (await frontier.progress(CRAWL)).state is CrawlState.RUNNING
     await frontier.set_state(CRAWL, CrawlState.CANCELLED)
-    server.call("LPUSH", INBOX, "https://b.test/")
+    redis.call("LPUSH", INBOX, "https://b.test/")
     # Also by one that knew the crawl before.
     assert await listener_for(inbox, frontier).take_in([crawl]) == 0
-    assert server.call("LLEN", INBOX) == 1
+    assert redis.call("LLEN", INBOX) == 1
 
 
 async def test_bad_entries_are_dead_letters_at_once_and_leave_a_finished_crawl_finished(
-    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+    redis: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:
     await opened_crawl(frontier)
     await waiting_tasks(frontier, 1)
     (crawl,) = await frontier.crawls()
     listener = listener_for(inbox, frontier)
     for _ in range(2):
-        server.call("LPUSH", INBOX, "{broken", "ftp://a.test/")
+        redis.call("LPUSH", INBOX, "{broken", "ftp://a.test/")
         assert await listener.take_in([crawl]) == 2
     progress = await frontier.progress(CRAWL)
     assert (progress.state, progress.dead, progress.duplicates) == (CrawlState.FINISHED, 2, 2)
@@ -282,9 +269,9 @@ async def test_bad_entries_are_dead_letters_at_once_and_leave_a_finished_crawl_f
 
 
 async def test_a_key_of_another_kind_is_told_of_and_left_alone(
-    server: RedisServer, inbox: RedisInbox, caplog: pytest.LogCaptureFixture
+    redis: RedisServer, inbox: RedisInbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.call("SADD", INBOX, "https://a.test/")
+    redis.call("SADD", INBOX, "https://a.test/")
     for _ in range(2):
         assert await inbox.waiting([CRAWL]) == []
     assert [record.message for record in caplog.records] == [
@@ -333,15 +320,15 @@ def test_an_entry_may_wait_and_has_what_every_request_has() -> None:
 
 
 async def test_entries_under_a_spiders_name_go_to_its_newest_unfinished_crawl(
-    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+    redis: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:
     first = await opened_crawl(frontier)
     second = await frontier.open_crawl(msgspec.structs.replace(first, id="books-2", created=first.created + 1))
     other = await frontier.open_crawl(msgspec.structs.replace(first, id="shop-1", spider="books-1"))
     ended = msgspec.structs.replace(second, id="books-3", state=CrawlState.FINISHED)
-    server.call("LPUSH", "shoal:inbox:books", "https://a.test/1", '{"url": "https://a.test/2", "delay": 60}')
+    redis.call("LPUSH", "shoal:inbox:books", "https://a.test/1", '{"url": "https://a.test/2", "delay": 60}')
     # The name of a crawl and of a spider: the crawl's.
-    server.call("LPUSH", INBOX, "https://a.test/3")
+    redis.call("LPUSH", INBOX, "https://a.test/3")
     assert await inbox.names() == ["books", "books-1"]
     # A process that knows only the older one, as the newer is of another file, leaves the spider's alone.
     listener = listener_for(inbox, frontier)
@@ -349,14 +336,14 @@ async def test_entries_under_a_spiders_name_go_to_its_newest_unfinished_crawl(
     assert await listener.take_in([ended, other, second, first]) == 2
     counts = {crawl.id: await frontier.progress(crawl.id) for crawl in (first, second, other)}
     assert [(one.queued, one.delayed) for one in counts.values()] == [(1, 0), (1, 1), (0, 0)]
-    assert (await inbox.names(), server.call("KEYS", "shoal:*inbox*")) == ([], [])
+    assert (await inbox.names(), redis.call("KEYS", "shoal:*inbox*")) == ([], [])
 
 
 async def test_one_of_several_processes_begins_the_crawl_of_what_was_pushed(
-    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+    redis: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:
-    other = RedisInbox(server.url, taker_seconds=60.0)
-    server.call("LPUSH", "shoal:inbox:books", *(f"https://a.test/{number}" for number in range(BATCH + 1)))
+    other = RedisInbox(redis.url, taker_seconds=60.0)
+    redis.call("LPUSH", "shoal:inbox:books", *(f"https://a.test/{number}" for number in range(BATCH + 1)))
     listeners = [listener_for(one, frontier) for one in (inbox, other)]
     began: list[str] = []
 
@@ -374,14 +361,14 @@ async def test_one_of_several_processes_begins_the_crawl_of_what_was_pushed(
 
 
 async def test_what_was_pushed_waits_where_no_crawl_can_begin(
-    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+    redis: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:
-    server.call("LPUSH", "shoal:inbox:books", "https://a.test/1")
+    redis.call("LPUSH", "shoal:inbox:books", "https://a.test/1")
 
     async def refuse() -> Crawl:
         raise UsageError("no such pool")
 
-    listener, other = listener_for(inbox, frontier), RedisInbox(server.url)
+    listener, other = listener_for(inbox, frontier), RedisInbox(redis.url)
     with pytest.raises(UsageError, match="no such pool"):
         await listener.begin_for("books", refuse)
     assert await inbox.count(["books"]) == {"books": 1}
@@ -402,14 +389,14 @@ async def finished_with(frontier: RedisFrontier, **counts: int) -> None:
 
 
 async def test_bad_entries_end_as_dead_letters_and_a_staying_worker_takes_up_a_finished_crawl(
-    server: RedisServer, frontier: RedisFrontier, site: SiteProcess, tmp_path: Path
+    redis: RedisServer, frontier: RedisFrontier, site: SiteProcess, tmp_path: Path
 ) -> None:
     folder = Folder(tmp_path)
     spider = "books.py"
     (tmp_path / spider).write_text(SPIDER.format(url=site.url))
-    server.call("LPUSH", INBOX, f"{site.url}?first", "ftp://a.test/", "{broken", "no url")
+    redis.call("LPUSH", INBOX, f"{site.url}?first", "ftp://a.test/", "{broken", "no url")
     # Three of five entries are bad: more than half of what the crawl had to do has failed.
-    await asyncio.to_thread(folder.run, "run", spider, "--frontier", server.url, code=1)
+    await asyncio.to_thread(folder.run, "run", spider, "--frontier", redis.url, code=1)
     await finished_with(frontier, done=2, dead=3)
     letters = await frontier.dead(CRAWL, DeadFilter(reason="inbox: "))
     assert {letter.task.url: letter.reason.split(":")[1].strip()[:11] for letter in letters} == {
@@ -417,10 +404,10 @@ async def test_bad_entries_end_as_dead_letters_and_a_staying_worker_takes_up_a_f
         "{broken": "JSON is mal",
         "no url": "invalid_url",
     }
-    with folder.start("worker", spider, "--frontier", server.url) as worker:
-        server.call("LPUSH", INBOX, f"{site.url}?second")
+    with folder.start("worker", spider, "--frontier", redis.url) as worker:
+        redis.call("LPUSH", INBOX, f"{site.url}?second")
         await finished_with(frontier, done=3, dead=3)
         worker.terminate()
         assert await asyncio.to_thread(worker.wait, 20) == 0
         worker.communicate()
-    assert server.call("EXISTS", *inbox_keys(CRAWL)) == 0
+    assert redis.call("EXISTS", *inbox_keys(CRAWL)) == 0

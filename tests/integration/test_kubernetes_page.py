@@ -21,6 +21,8 @@ from checks.chart.rendering import CHART
 from checks.finding import ROOT
 from shoal.cli.main import COMMANDS
 
+pytestmark = pytest.mark.full
+
 PAGE = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 

@@ -48,7 +48,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.url(request.getfixturevalue("database"))
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.full)])
 def archive(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an archive that is not there yet."""
     if request.param == "folder":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import SHOP, Folder, Started
+from command_line import SHOP, Folder
 
 from shoal.testing.sites.site_process import SiteProcess
 
@@ -39,9 +38,8 @@ class PackagedFolder(Folder):
         super().__init__(path)
         self.installed = installed
 
-    def start(self, *arguments: str, **options: Any) -> Started:
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
-        return super().start(*arguments, env={**environ, "PYTHONPATH": str(self.installed)}, **options)
+    def environ(self) -> dict[str, str]:
+        return super().environ() | {"PYTHONPATH": str(self.installed)}
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +76,7 @@ def installed(folder: Path, site: SiteProcess, *, shelf: int) -> Path:
     return target
 
 
+@pytest.mark.full
 def test_runs_and_workers_find_the_spider_in_an_installed_wheel(packaged: PackagedFolder, site: SiteProcess) -> None:
     packaged.run("run", SPIDER, "--workers", "2")
     packaged.run("add", "books-1", f"{site.url}catalogue/page-1.html?again=1")
@@ -86,6 +85,7 @@ def test_runs_and_workers_find_the_spider_in_an_installed_wheel(packaged: Packag
     assert packaged.json("status", "books-1")["items"] == PRODUCTS
 
 
+@pytest.mark.full
 def test_a_worker_with_another_build_of_the_same_version_is_refused(
     packaged: PackagedFolder, site: SiteProcess, tmp_path: Path
 ) -> None:
@@ -96,6 +96,7 @@ def test_a_worker_with_another_build_of_the_same_version_is_refused(
     assert "books-1 runs other code of its spider than this process: shop_fleet/shelves.py; " in refusal
 
 
+@pytest.mark.full
 def test_a_deployment_installs_the_package_that_has_the_spider(packaged: PackagedFolder) -> None:
     (packaged.path / "requirements.txt").write_text("lxml\nShop.Fleet==1.0\n")
     packaged.run("deploy", "compose", "fleet", "--spider", SPIDER)
@@ -107,6 +108,7 @@ def test_a_deployment_installs_the_package_that_has_the_spider(packaged: Package
     assert " git\n" not in dockerfile
 
 
+@pytest.mark.full
 def test_a_package_of_a_git_revision_is_installed_from_it_and_only_its_build_has_git(packaged: PackagedFolder) -> None:
     (record,) = packaged.installed.glob("*.dist-info/direct_url.json")
     origin = {"url": "https://git.example/shop", "vcs_info": {"vcs": "git", "commit_id": REVISION}}
@@ -121,6 +123,7 @@ def test_a_package_of_a_git_revision_is_installed_from_it_and_only_its_build_has
     assert build.index(" git\n") < build.index("-r /wheels/requirements.txt")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("origin", "line"),
     [

@@ -9,6 +9,8 @@ import pytest
 from bench.guard.__main__ import judged, measured
 from bench.guard.counting import has_valgrind
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.timeout(900)
 def test_no_page_is_a_tenth_dearer_than_the_baseline():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -28,27 +28,19 @@ VIA_POOL = "b.test via proxies"
 class Place(NamedTuple):
     """The shard of a crawl in which records are damaged."""
 
-    server: RedisServer
+    redis: RedisServer
     prefix: str
 
     def call(self, *command: Any) -> Any:
-        return self.server.call(*command)
+        return self.redis.call(*command)
 
 
 Damage = Callable[[Place], object]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"), "--appendfsync", "no").start()
-    yield server
-    server.kill()
-
-
 @pytest.fixture
-async def frontier(server: RedisServer) -> AsyncIterator[RedisFrontier]:
-    server.call("FLUSHALL")
-    frontier = await RedisFrontier.open(server.url)
+async def frontier(redis: RedisServer) -> AsyncIterator[RedisFrontier]:
+    frontier = await RedisFrontier.open(redis.url)
     await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100))
     yield frontier
     await frontier.close()
@@ -205,10 +197,9 @@ async def prepare(frontier: RedisFrontier) -> list[Lease]:
 
 
 @pytest.fixture(params=[1, 3], ids=["one shard", "three shards"])
-async def crawl(request: pytest.FixtureRequest, server: RedisServer) -> AsyncIterator[tuple[RedisFrontier, int]]:
+async def crawl(request: pytest.FixtureRequest, redis: RedisServer) -> AsyncIterator[tuple[RedisFrontier, int]]:
     """A frontier with a crawl in so many shards."""
-    server.call("FLUSHALL")
-    url = server.url if request.param == 1 else f"{server.url}?shards={request.param}"
+    url = redis.url if request.param == 1 else f"{redis.url}?shards={request.param}"
     frontier = await RedisFrontier.open(url)
     await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100, pools=(POOL,)))
     yield frontier, request.param
@@ -216,7 +207,7 @@ async def crawl(request: pytest.FixtureRequest, server: RedisServer) -> AsyncIte
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-async def test_the_crawl_goes_on_to_its_end(kind: str, crawl: tuple[RedisFrontier, int], server: RedisServer) -> None:
+async def test_the_crawl_goes_on_to_its_end(kind: str, crawl: tuple[RedisFrontier, int], redis: RedisServer) -> None:
     frontier, number = crawl
     damage, lost = DAMAGES[kind]
     held = await prepare(frontier)
@@ -227,7 +218,7 @@ async def test_the_crawl_goes_on_to_its_end(kind: str, crawl: tuple[RedisFrontie
         if "feeder" in kind or "session" in kind or "samples" in kind or "exit that" in kind
         else shard_of(lane, of=number)
     )
-    damage(Place(server, shards[index].prefix))
+    damage(Place(redis, shards[index].prefix))
     await frontier.session(CRAWL, "proxies/x")
     await frontier.keep_session(CRAWL, "proxies/x", b"more", version=1)
     await frontier.rules(CRAWL, "a.test")
@@ -258,11 +249,11 @@ async def test_the_crawl_goes_on_to_its_end(kind: str, crawl: tuple[RedisFrontie
     if lost:
         assert noted
         assert any("could not be read" in fault for fault in faults_of(progress, max_failures="100%"))
-        assert server.call("LLEN", shards[index].prefix + "bad") >= 1
+        assert redis.call("LLEN", shards[index].prefix + "bad") >= 1
 
 
 async def test_a_lane_whose_exits_are_all_in_use_is_not_taken_for_damaged(
-    crawl: tuple[RedisFrontier, int], server: RedisServer
+    crawl: tuple[RedisFrontier, int], redis: RedisServer
 ) -> None:
     frontier, number = crawl
     alone = Pool(name="proxies", exits=("x",), interval=0.0, host_interval=0.0, host_cap=100, cap=1)
@@ -270,20 +261,20 @@ async def test_a_lane_whose_exits_are_all_in_use_is_not_taken_for_damaged(
     await frontier.put(CRAWL, [make_task(key, VIA_POOL, pool="proxies") for key in (1, 2)])
     (lease,) = (await lend(frontier)).leases
     prefix = shards_of(CRAWL, number)[shard_of(VIA_POOL, of=number)].prefix
-    assert struct.unpack_from(">17d", server.call("HGET", f"{prefix}lanes", VIA_POOL))[-1] == math.inf
-    server.call("ZADD", f"{prefix}later", 1, b"\x00\x01")
+    assert struct.unpack_from(">17d", redis.call("HGET", f"{prefix}lanes", VIA_POOL))[-1] == math.inf
+    redis.call("ZADD", f"{prefix}later", 1, b"\x00\x01")
     assert (await lend(frontier)).leases == []
     await frontier.settle([Done(lease=lease)])
     assert [lease.task.key for lease in (await lend(frontier)).leases] == [2]
     assert (await frontier.progress(CRAWL)).notes == {f"{SET_ASIDE}later": 1}
 
 
-async def test_a_url_that_can_still_be_told_becomes_a_dead_letter(frontier: RedisFrontier, server: RedisServer) -> None:
+async def test_a_url_that_can_still_be_told_becomes_a_dead_letter(frontier: RedisFrontier, redis: RedisServer) -> None:
     await frontier.put(CRAWL, [make_task(1, handler="book"), make_task(2)])
-    entry = next(one for one in server.call("ZRANGE", P + "q:a.test", 0, -1) if one.endswith(b"/1"))
+    entry = next(one for one in redis.call("ZRANGE", P + "q:a.test", 0, -1) if one.endswith(b"/1"))
     broken = entry.replace(b"book", b"\xffook")
-    server.call("ZREM", P + "q:a.test", entry)
-    server.call("ZADD", P + "q:a.test", 1, broken)
+    redis.call("ZREM", P + "q:a.test", entry)
+    redis.call("ZADD", P + "q:a.test", 1, broken)
     batch = await lend(frontier)
     assert [lease.task.url for lease in batch.leases] == ["https://a.test/2"]
     (letter,) = await frontier.dead(CRAWL, DeadFilter())
@@ -293,11 +284,11 @@ async def test_a_url_that_can_still_be_told_becomes_a_dead_letter(frontier: Redi
     assert [lease.task.url for lease in (await lend(frontier)).leases] == ["https://a.test/1"]
 
 
-async def test_the_bytes_of_a_bad_record_are_kept_with_its_name(frontier: RedisFrontier, server: RedisServer) -> None:
+async def test_the_bytes_of_a_bad_record_are_kept_with_its_name(frontier: RedisFrontier, redis: RedisServer) -> None:
     await frontier.put(CRAWL, [make_task(1)])
-    server.call("ZADD", P + "q:a.test", 1, b"abc")
+    redis.call("ZADD", P + "q:a.test", 1, b"abc")
     await lend(frontier)
-    (record,) = server.call("LRANGE", P + "bad", 0, -1)
+    (record,) = redis.call("LRANGE", P + "bad", 0, -1)
     assert record.startswith(b"\x00\x04heldabc")
     assert record.endswith(b"abc")
 
@@ -306,11 +297,11 @@ async def test_the_bytes_of_a_bad_record_are_kept_with_its_name(frontier: RedisF
     ("name", "value"), [("layout", "99"), ("layout", "garbage"), ("settings", "{garbage"), ("id", "")]
 )
 async def test_a_crawl_that_cannot_be_read_blocks_no_other(
-    frontier: RedisFrontier, server: RedisServer, name: str, value: str
+    frontier: RedisFrontier, redis: RedisServer, name: str, value: str
 ) -> None:
     await frontier.open_crawl(Crawl(id="older", spider="s"))
-    server.call("HSET", prefix_of("older") + "crawl", name, value)
-    server.call("HDEL", prefix_of("older") + "crawl", "spider")
+    redis.call("HSET", prefix_of("older") + "crawl", name, value)
+    redis.call("HDEL", prefix_of("older") + "crawl", "spider")
     refusals = {crawl.id: crawl.refusal for crawl in await frontier.crawls()}
     assert refusals.keys() == {CRAWL, "older"}
     assert refusals[CRAWL] == ""
@@ -321,10 +312,10 @@ async def test_a_crawl_that_cannot_be_read_blocks_no_other(
 
 
 async def test_leases_are_reclaimed_beside_a_crawl_whose_record_is_of_another_type(
-    frontier: RedisFrontier, server: RedisServer
+    frontier: RedisFrontier, redis: RedisServer
 ) -> None:
     await frontier.open_crawl(Crawl(id="older", spider="s"))
-    server.call("SET", prefix_of("older") + "crawl", "garbage")
+    redis.call("SET", prefix_of("older") + "crawl", "garbage")
     await frontier.put(CRAWL, [make_task(1)])
     assert len((await lend(frontier)).leases) == 1
     assert await frontier.evict("w") == 1
@@ -332,16 +323,16 @@ async def test_leases_are_reclaimed_beside_a_crawl_whose_record_is_of_another_ty
 
 @pytest.mark.parametrize("is_whole_key", [False, True])
 async def test_a_due_time_of_a_visit_that_cannot_be_read_hastens_nothing_and_fails_nothing(
-    frontier: RedisFrontier, server: RedisServer, is_whole_key: bool
+    frontier: RedisFrontier, redis: RedisServer, is_whole_key: bool
 ) -> None:
     await frontier.put(CRAWL, [make_task(number) for number in range(TASKS)])
     leases = (await lend(frontier)).leases
     await frontier.settle([Done(lease=lease, again=lease.task, again_in=900.0) for lease in leases])
-    at = Place(server, P)
+    at = Place(redis, P)
     if is_whole_key:
         of_type("visits")(at)
     else:
-        server.call("HSET", P + "visits", struct.pack(">q", 1), "garbage")
+        redis.call("HSET", P + "visits", struct.pack(">q", 1), "garbage")
     wanted = [make_task(number, hastens=True) for number in range(TASKS)]
     report = await frontier.put(CRAWL, [*wanted, make_task(TASKS)])
     # A key of another type is set aside in the midst of the put, which is then made once more.

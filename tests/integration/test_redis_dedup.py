@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,21 +20,14 @@ ASKED = 0.01
 KEYS = 50_000
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"), "--appendfsync", "no").start()
-    yield server
-    server.kill()
-
-
-async def opened(server: RedisServer, crawl: str, dedup: str) -> RedisFrontier:
-    frontier = await RedisFrontier.open(server.url)
+async def opened(own_redis: RedisServer, crawl: str, dedup: str) -> RedisFrontier:
+    frontier = await RedisFrontier.open(own_redis.url)
     await frontier.open_crawl(Crawl(id=crawl, spider="s", interval=0.0, cap=1000, dedup=dedup))
     return frontier
 
 
-def memory_of(server: RedisServer, pattern: str) -> int:
-    return sum(server.call("MEMORY", "USAGE", key.decode(), "SAMPLES", 0) for key in server.call("KEYS", pattern))
+def memory_of(own_redis: RedisServer, pattern: str) -> int:
+    return sum(own_redis.call("MEMORY", "USAGE", key.decode(), "SAMPLES", 0) for key in own_redis.call("KEYS", pattern))
 
 
 async def put_all(frontier: RedisFrontier, crawl: str, keys: list[int]) -> int:
@@ -48,28 +40,28 @@ async def put_all(frontier: RedisFrontier, crawl: str, keys: list[int]) -> int:
 
 # Five seconds: an error rate of one in a hundred needs this many keys to be measured.
 # Slow because 50,000 keys are put four times: among few, a filter's error cannot be told from chance.
-async def test_a_filter_misses_no_more_new_keys_than_asked_and_is_smaller(server: RedisServer) -> None:
+async def test_a_filter_misses_no_more_new_keys_than_asked_and_is_smaller(own_redis: RedisServer) -> None:
     draw = random.Random(5)
     hashed = [draw.getrandbits(64) - 2**63 for _ in range(KEYS)]
     counted = [*range(KEYS)]
-    frontier = await opened(server, "bloom", f"bloom:{ASKED}")
+    frontier = await opened(own_redis, "bloom", f"bloom:{ASKED}")
     assert await put_all(frontier, "bloom", hashed) > KEYS * (1 - 3 * ASKED)
-    small = memory_of(server, "shoal:{0-1}:bloom:bloom:*")
+    small = memory_of(own_redis, "shoal:{0-1}:bloom:bloom:*")
     assert await put_all(frontier, "bloom", hashed) == 0
     assert await put_all(frontier, "bloom", counted) > KEYS * (1 - 3 * ASKED)
-    assert server.call("HGET", "shoal:{0-1}:bloom:crawl", "filters") == b"2"
+    assert own_redis.call("HGET", "shoal:{0-1}:bloom:crawl", "filters") == b"2"
     await frontier.open_crawl(Crawl(id="exact", spider="s", interval=0.0))
     assert await put_all(frontier, "exact", hashed) == KEYS
-    assert small < memory_of(server, "shoal:{0-1}:exact:seen:*") / 3
-    assert memory_of(server, "shoal:{0-1}:bloom:seen:*") == 0
+    assert small < memory_of(own_redis, "shoal:{0-1}:exact:seen:*") / 3
+    assert memory_of(own_redis, "shoal:{0-1}:bloom:seen:*") == 0
     for crawl in ("bloom", "exact"):
         await frontier.delete_crawl(crawl)
-        assert server.call("KEYS", f"shoal:{{*}}:{crawl}:*") == []
+        assert own_redis.call("KEYS", f"shoal:{{*}}:{crawl}:*") == []
     await frontier.close()
 
 
-async def test_a_crawl_with_a_filter_runs_to_its_end(server: RedisServer) -> None:
-    frontier = await opened(server, "run", "bloom:0.000001")
+async def test_a_crawl_with_a_filter_runs_to_its_end(own_redis: RedisServer) -> None:
+    frontier = await opened(own_redis, "run", "bloom:0.000001")
     await frontier.put("run", [make_task(0)])
     while True:
         batch = await frontier.lease(["run"], 50, worker="w", seconds=60.0, horizon=1.0)
@@ -87,8 +79,8 @@ async def test_a_crawl_with_a_filter_runs_to_its_end(server: RedisServer) -> Non
     await frontier.close()
 
 
-async def test_a_crawl_keeps_the_dedup_it_began_with(server: RedisServer) -> None:
-    frontier = await opened(server, "kept", "bloom:0.001")
+async def test_a_crawl_keeps_the_dedup_it_began_with(own_redis: RedisServer) -> None:
+    frontier = await opened(own_redis, "kept", "bloom:0.001")
     await frontier.put("kept", [make_task(1)])
     again = await frontier.open_crawl(Crawl(id="kept", spider="s", dedup="exact"))
     assert again.dedup == "bloom:0.001"
@@ -96,13 +88,13 @@ async def test_a_crawl_keeps_the_dedup_it_began_with(server: RedisServer) -> Non
     await frontier.close()
 
 
-async def test_a_filter_is_repaired_after_a_restart(server: RedisServer) -> None:
-    frontier = await opened(server, "again", "bloom:0.000001")
+async def test_a_filter_is_repaired_after_a_restart(own_redis: RedisServer) -> None:
+    frontier = await opened(own_redis, "again", "bloom:0.000001")
     await frontier.put("again", [make_task(number) for number in range(300)])
     leases = (await frontier.lease(["again"], 20, worker="w", seconds=60.0, horizon=0.0)).leases
     await frontier.settle([Done(lease=lease) for lease in leases[:10]])
-    server.call("DEL", "shoal:{0-1}:again:bloom:1")
-    server.restart()
+    own_redis.call("DEL", "shoal:{0-1}:again:bloom:1")
+    own_redis.restart()
     waiting = [make_task(number) for number in range(300) if number not in {lease.task.key for lease in leases[:10]}]
     assert (await until_reachable(lambda: frontier.put("again", waiting), say=str)).new == 0
     progress = await frontier.progress("again")
@@ -110,15 +102,15 @@ async def test_a_filter_is_repaired_after_a_restart(server: RedisServer) -> None
     await frontier.close()
 
 
-async def test_a_filter_knows_keys_without_a_task_also_after_a_restart(server: RedisServer) -> None:
-    frontier = await opened(server, "told", "bloom:0.000001")
+async def test_a_filter_knows_keys_without_a_task_also_after_a_restart(own_redis: RedisServer) -> None:
+    frontier = await opened(own_redis, "told", "bloom:0.000001")
     assert await frontier.know("told", range(70_000)) > 69_990
     assert await frontier.know("told", range(70_000)) == 0
-    assert server.call("HGET", "shoal:{0-1}:told:crawl", "filters") == b"2"
+    assert own_redis.call("HGET", "shoal:{0-1}:told:crawl", "filters") == b"2"
     await frontier.put("told", [make_task(number) for number in range(69_990, 70_010)])
     leases = (await frontier.lease(["told"], 5, worker="w", seconds=60.0, horizon=0.0)).leases
     await frontier.settle([Done(lease=lease) for lease in leases])
-    server.restart()
+    own_redis.restart()
     assert (await until_reachable(lambda: frontier.put("told", [make_task(7)]), say=str)).duplicates == 1
     progress = await frontier.progress("told")
     assert (progress.done, progress.queued, progress.known) == (5, 5, 10)

@@ -6,8 +6,6 @@ import asyncio
 import random
 import struct
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,15 +30,8 @@ TASKS = 400
 _HELD = struct.Struct(">ddIIIHHI")
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis").start()
-    yield server
-    server.kill()
-
-
-async def opened(server: RedisServer) -> RedisFrontier:
-    frontier = await RedisFrontier.open(server.url)
+async def opened(own_redis: RedisServer) -> RedisFrontier:
+    frontier = await RedisFrontier.open(own_redis.url)
     await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=1000, pools=(PROXIES, ACCOUNTS)))
     return frontier
 
@@ -54,44 +45,44 @@ async def take(frontier: RedisFrontier, limit: int = 30, *, worker: str = "w", s
     return (await frontier.lease([CRAWL], limit, worker=worker, seconds=seconds, horizon=0.1)).leases
 
 
-def held_leases(server: RedisServer) -> list[tuple[str, str, int]]:
+def held_leases(own_redis: RedisServer) -> list[tuple[str, str, int]]:
     """Lane, exit and token of every lease, as the keys themselves have them."""
     found = []
-    for value in server.call("HVALS", PREFIX + "held"):
+    for value in own_redis.call("HVALS", PREFIX + "held"):
         token, _, _, _, index, length, _, _ = _HELD.unpack_from(value)
         lane = value[_HELD.size : _HELD.size + length].decode()
-        found.append((lane, exit_at(server, lane, index), int(token)))
+        found.append((lane, exit_at(own_redis, lane, index), int(token)))
     return found
 
 
-def exit_at(server: RedisServer, lane: str, index: int) -> str:
+def exit_at(own_redis: RedisServer, lane: str, index: int) -> str:
     """The exit with this index in the lane's pool."""
-    names = server.call("HGET", f"{PREFIX}pool:{lane.partition(VIA)[2]}", "b:0").decode().split("\n")
+    names = own_redis.call("HGET", f"{PREFIX}pool:{lane.partition(VIA)[2]}", "b:0").decode().split("\n")
     return str(names[index])
 
 
-def resting(server: RedisServer, lane: str) -> set[str]:
+def resting(own_redis: RedisServer, lane: str) -> set[str]:
     """The exits that the lane does not use before a certain time."""
-    members = server.call("ZRANGE", f"{PREFIX}rests:{lane}", 0, -1)
-    return {exit_at(server, lane, int.from_bytes(member, "big")) for member in members}
+    members = own_redis.call("ZRANGE", f"{PREFIX}rests:{lane}", 0, -1)
+    return {exit_at(own_redis, lane, int.from_bytes(member, "big")) for member in members}
 
 
-def holders(server: RedisServer) -> dict[str, int]:
+def holders(own_redis: RedisServer) -> dict[str, int]:
     """Which lease holds each exit that is held."""
-    found = server.call("HGETALL", PREFIX + "exits")
+    found = own_redis.call("HGETALL", PREFIX + "exits")
     rows = {name.decode(): int(struct.unpack_from("<6d", row)[4]) for name, row in found.items()}
     return {name: token for name, token in rows.items() if token}
 
 
-async def check_exits(frontier: RedisFrontier, server: RedisServer) -> None:
+async def check_exits(frontier: RedisFrontier, own_redis: RedisServer) -> None:
     """Exits are in use exactly as far as there are leases that use them."""
-    leases = held_leases(server)
+    leases = held_leases(own_redis)
     in_flight = {(one.lane, one.exit): one.in_flight for one in await frontier.exits(CRAWL) if one.in_flight}
     assert in_flight == Counter((lane, name) for lane, name, _ in leases)
-    assert holders(server) == {name: token for lane, name, token in leases if lane.endswith(ACCOUNTS.name)}
+    assert holders(own_redis) == {name: token for lane, name, token in leases if lane.endswith(ACCOUNTS.name)}
     for lane in LANES:
         failed = [one for one in await frontier.exits(CRAWL) if one.lane == lane and one.streak]
-        at_rest = resting(server, lane)
+        at_rest = resting(own_redis, lane)
         assert at_rest >= {one.exit for one in failed if not one.in_flight}
         assert not at_rest & {one.exit for one in failed if one.in_flight}
 
@@ -117,77 +108,77 @@ async def drain(frontier: RedisFrontier, draw: random.Random) -> None:
             await asyncio.sleep(0 if batch.leases else min(batch.ask_again, 0.05))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 4))])
 async def test_exits_are_used_by_leases_alone_after_the_server_died_and_its_files_tail_is_gone(
-    server: RedisServer, seed: int
+    own_redis: RedisServer, seed: int
 ) -> None:
     draw = random.Random(seed)
-    frontier = await opened(server)
+    frontier = await opened(own_redis)
     await fill(frontier)
-    server.wait_for_the_file()
-    safe = (server.append_only_file, server.append_only_file.stat().st_size)
+    own_redis.wait_for_the_file()
+    safe = (own_redis.append_only_file, own_redis.append_only_file.stat().st_size)
     for _ in range(draw.randrange(4, 8)):
         leases = await take(frontier, 30, seconds=1.0)
         await frontier.settle([result_of(lease, draw) for lease in leases if draw.random() < 0.5])
-    server.wait_for_the_file()
-    server.kill()
-    server.lose_tail(draw, safe=safe)
-    server.start()
+    own_redis.wait_for_the_file()
+    own_redis.kill()
+    own_redis.lose_tail(draw, safe=safe)
+    own_redis.start()
     await until_reachable(lambda: take(frontier, 0), say=str)
-    await check_exits(frontier, server)
+    await check_exits(frontier, own_redis)
     # Nobody works on the leases from before: after a restart they last as long as new ones.
     await frontier.evict("w")
     await drain(frontier, draw)
-    await check_exits(frontier, server)
+    await check_exits(frontier, own_redis)
     progress = await frontier.progress(CRAWL)
     assert (progress.done, progress.dead, progress.leased) == (TASKS, 0, 0)
     await frontier.close()
 
 
-async def test_pools_that_a_crash_cut_off_are_written_again(server: RedisServer) -> None:
-    frontier = await opened(server)
+async def test_pools_that_a_crash_cut_off_are_written_again(own_redis: RedisServer) -> None:
+    frontier = await opened(own_redis)
     await fill(frontier)
     await take(frontier)
-    server.call("HDEL", PREFIX + "pool:proxies", "cap", "quarantine", "size", "marks", "present", "e:y")
-    server.call("DEL", PREFIX + "pool:accounts", PREFIX + "pools")
-    server.restart()
+    own_redis.call("HDEL", PREFIX + "pool:proxies", "cap", "quarantine", "size", "marks", "present", "e:y")
+    own_redis.call("DEL", PREFIX + "pool:accounts", PREFIX + "pools")
+    own_redis.restart()
     await until_reachable(lambda: take(frontier, 0), say=str)
-    await check_exits(frontier, server)
+    await check_exits(frontier, own_redis)
     await frontier.evict("w")
     await drain(frontier, random.Random(1))
     assert (await frontier.progress(CRAWL)).dead == 0
     await frontier.close()
 
 
-async def test_exits_of_a_worker_that_is_gone_are_free_again(server: RedisServer) -> None:
-    frontier = await opened(server)
+async def test_exits_of_a_worker_that_is_gone_are_free_again(own_redis: RedisServer) -> None:
+    frontier = await opened(own_redis)
     await fill(frontier)
     taken = await take(frontier, worker="gone")
     assert {lease.exit for lease in taken} == {"x", "y", "z", "anna", "ben"}
     assert await frontier.evict("gone") == len(taken)
-    assert (holders(server), held_leases(server)) == ({}, [])
-    await check_exits(frontier, server)
+    assert (holders(own_redis), held_leases(own_redis)) == ({}, [])
+    await check_exits(frontier, own_redis)
     await frontier.close()
 
 
-async def test_a_crawl_that_was_cancelled_and_resumed_has_its_exits(server: RedisServer) -> None:
-    frontier = await opened(server)
+async def test_a_crawl_that_was_cancelled_and_resumed_has_its_exits(own_redis: RedisServer) -> None:
+    frontier = await opened(own_redis)
     await fill(frontier)
     leases = await take(frontier)
     await frontier.set_state(CRAWL, CrawlState.CANCELLED)
     await frontier.settle([Done(lease=lease, exit=ExitUse()) for lease in leases])
-    assert (holders(server), await take(frontier)) == ({}, [])
+    assert (holders(own_redis), await take(frontier)) == ({}, [])
     await frontier.set_state(CRAWL, CrawlState.RUNNING)
     await drain(frontier, random.Random(2))
     assert (await frontier.progress(CRAWL)).done == TASKS
-    await check_exits(frontier, server)
+    await check_exits(frontier, own_redis)
     await frontier.close()
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-async def test_deleting_a_crawl_leaves_no_key_of_its_exits(server: RedisServer, shards: int) -> None:
-    frontier = await RedisFrontier.open(f"{server.url}?shards={shards}")
-    before = set(server.call("KEYS", "*"))
+async def test_deleting_a_crawl_leaves_no_key_of_its_exits(own_redis: RedisServer, shards: int) -> None:
+    frontier = await RedisFrontier.open(f"{own_redis.url}?shards={shards}")
+    before = set(own_redis.call("KEYS", "*"))
     pools = (PROXIES, ACCOUNTS) if shards == 1 else (PROXIES,)
     await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=1000, pools=pools))
     await fill(frontier)
@@ -195,15 +186,15 @@ async def test_deleting_a_crawl_leaves_no_key_of_its_exits(server: RedisServer, 
     for _ in range(5):
         await frontier.settle([result_of(lease, draw) for lease in await take(frontier)])
     await take(frontier)
-    assert any(b":uses:" in key for key in server.call("KEYS", "*"))
+    assert any(b":uses:" in key for key in own_redis.call("KEYS", "*"))
     await frontier.delete_crawl(CRAWL)
-    left = {key for key in set(server.call("KEYS", "*")) - before if b"{books." in key}
+    left = {key for key in set(own_redis.call("KEYS", "*")) - before if b"{books." in key}
     assert left == set()
     await frontier.close()
 
 
-async def test_what_is_counted_in_one_place_is_refused_for_a_crawl_in_shards(server: RedisServer) -> None:
-    frontier = await RedisFrontier.open(f"{server.url}?shards=3")
+async def test_what_is_counted_in_one_place_is_refused_for_a_crawl_in_shards(own_redis: RedisServer) -> None:
+    frontier = await RedisFrontier.open(f"{own_redis.url}?shards=3")
     for fields in ({"pools": (ACCOUNTS,)}, {"pools": (PROXIES,), "budgets": Budgets(cost=5.0)}):
         with pytest.raises(UsageError, match="need a crawl in one shard: leave out \\?shards"):
             await frontier.open_crawl(Crawl(id=CRAWL, spider="s", **fields))  # type: ignore[arg-type]
@@ -213,8 +204,10 @@ async def test_what_is_counted_in_one_place_is_refused_for_a_crawl_in_shards(ser
     await frontier.close()
 
 
-async def test_hundreds_of_requests_may_be_in_flight_through_one_exit_and_through_hundreds(server: RedisServer) -> None:
-    frontier = await RedisFrontier.open(server.url)
+async def test_hundreds_of_requests_may_be_in_flight_through_one_exit_and_through_hundreds(
+    own_redis: RedisServer,
+) -> None:
+    frontier = await RedisFrontier.open(own_redis.url)
     names = tuple(f"exit-{number:04}" for number in range(700))
     pools = (Pool(name="many", exits=names, interval=0.0), Pool(name="one", exits=("x",), interval=0.0, cap=1000))
     await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=1000, pools=pools))
@@ -233,9 +226,9 @@ async def test_hundreds_of_requests_may_be_in_flight_through_one_exit_and_throug
     await frontier.close()
 
 
-async def test_a_repair_keeps_quarantined_exits_quarantined_and_used_ones_in_use(server: RedisServer) -> None:
+async def test_a_repair_keeps_quarantined_exits_quarantined_and_used_ones_in_use(own_redis: RedisServer) -> None:
     clock = FakeClock()
-    frontier = await RedisFrontier.open(server.url, clock=clock)
+    frontier = await RedisFrontier.open(own_redis.url, clock=clock)
     pool = Pool(name="proxies", exits=("w", "x", "y", "z"), interval=0.0, cap=2, quarantine=600.0)
     await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=1000, pools=(pool,)))
     await frontier.put(CRAWL, [make_task(number, "a.test via proxies") for number in range(40)])
@@ -245,10 +238,10 @@ async def test_a_repair_keeps_quarantined_exits_quarantined_and_used_ones_in_use
     await frontier.settle(blocked)
     seen = [(one.exit, one.in_flight, one.streak) for one in await frontier.exits(CRAWL)]
     assert seen == [("w", 2, 0), ("x", 1, 1), ("y", 0, 1), ("z", 1, 0)]
-    server.restart()
+    own_redis.restart()
     await until_reachable(lambda: take(frontier, 0), say=str)
     assert [(one.exit, one.in_flight, one.streak) for one in await frontier.exits(CRAWL)] == seen
-    assert resting(server, "a.test via proxies") == {"y"}
+    assert resting(own_redis, "a.test via proxies") == {"y"}
     clock.advance(2.0)  # lanes rest after a repair
     assert [lease.exit for lease in await take(frontier, 9)] == ["z"]
     await frontier.settle([Done(lease=leases[5], exit=ExitUse())])

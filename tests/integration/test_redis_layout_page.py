@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +37,8 @@ from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.contract.frontier.history_promises import point_of
 from shoal.testing.servers.redis_server import RedisServer
+
+pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "redis-layout.md"
@@ -81,27 +83,20 @@ def row_of(key: str) -> Row:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis").start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
 
 
 @pytest.fixture
-async def frontier(server: RedisServer, clock: FakeClock) -> AsyncIterator[RedisFrontier]:
-    frontier = await RedisFrontier.open(server.url, clock=clock)
+async def frontier(redis: RedisServer, clock: FakeClock) -> AsyncIterator[RedisFrontier]:
+    frontier = await RedisFrontier.open(redis.url, clock=clock)
     yield frontier
     await frontier.close()
 
 
 @pytest.fixture
-async def inbox(server: RedisServer) -> AsyncIterator[RedisInbox]:
-    inbox = RedisInbox(server.url)
+async def inbox(redis: RedisServer) -> AsyncIterator[RedisInbox]:
+    inbox = RedisInbox(redis.url)
     yield inbox
     await inbox.close()
 
@@ -164,7 +159,7 @@ async def crawl_with_exits(frontier: RedisFrontier, clock: FakeClock) -> None:
     await frontier.hold_duty("alerts", "w", seconds=10.0)
 
 
-async def crawl_of_kinds(server: RedisServer, frontier: RedisFrontier, clock: FakeClock) -> None:
+async def crawl_of_kinds(redis: RedisServer, frontier: RedisFrontier, clock: FakeClock) -> None:
     """Tasks of two kinds: lent, found, given back, lost, dead, cancelled, given up with their exits, repaired."""
     pools = (msgspec.structs.replace(PROXIES, patience=0.0),)
     await frontier.open_crawl(Crawl(id="kinds", spider="s", interval=0.0, cap=50, pools=pools))
@@ -193,20 +188,20 @@ async def crawl_of_kinds(server: RedisServer, frontier: RedisFrontier, clock: Fa
     await frontier.set_feeding("kinds", "feeder", seconds=500.0)
     clock.advance(90.0)
     await ask()
-    let_it_seem_restarted(server, "shoal:{0-1}:kinds:")
+    let_it_seem_restarted(redis, "shoal:{0-1}:kinds:")
     await frontier.put("kinds", [make_task(31, kind="eu")])
 
 
-async def crawl_in_shards(server: RedisServer, clock: FakeClock) -> None:
+async def crawl_in_shards(redis: RedisServer, clock: FakeClock) -> None:
     """Links from one shard to another, and a budget that is shared out."""
-    frontier = await RedisFrontier.open(f"{server.url}?shards=2", clock=clock)
+    frontier = await RedisFrontier.open(f"{redis.url}?shards=2", clock=clock)
     await frontier.open_crawl(
         Crawl(id="wide", spider="s", interval=0.0, cap=50, pace_scope="crawl", budgets=Budgets(pages=100))
     )
     await frontier.put("wide", [make_task(1, HOME)])
     (lease,) = await take(frontier, "wide")
     await frontier.settle([Done(lease=lease, found=[make_task(number, AWAY) for number in range(2, 9)])])
-    let_it_seem_restarted(server, "shoal:{1-2}:wide:")
+    let_it_seem_restarted(redis, "shoal:{1-2}:wide:")
     await frontier.settle([Done(lease=one) for one in await take(frontier, "wide")])
     clock.advance(5.0)
     while not (await frontier.lease(["wide"], 9, worker="w", seconds=60.0, horizon=0.0)).finished:
@@ -215,15 +210,15 @@ async def crawl_in_shards(server: RedisServer, clock: FakeClock) -> None:
     await frontier.close()
 
 
-def let_it_seem_restarted(server: RedisServer, prefix: str) -> None:
+def let_it_seem_restarted(redis: RedisServer, prefix: str) -> None:
     """As after a restart of the server: the crawl is repaired before the next change."""
-    server.call("EVAL", "return redis.call('HSET', KEYS[1], 'run', 'earlier')", 1, prefix + "crawl")
+    redis.call("EVAL", "return redis.call('HSET', KEYS[1], 'run', 'earlier')", 1, prefix + "crawl")
 
 
-async def use_everything(server: RedisServer, frontier: RedisFrontier, inbox: RedisInbox, clock: FakeClock) -> None:
+async def use_everything(redis: RedisServer, frontier: RedisFrontier, inbox: RedisInbox, clock: FakeClock) -> None:
     await crawl_with_exits(frontier, clock)
-    await crawl_of_kinds(server, frontier, clock)
-    await crawl_in_shards(server, clock)
+    await crawl_of_kinds(redis, frontier, clock)
+    await crawl_in_shards(redis, clock)
     await frontier.open_crawl(Crawl(id="loose", spider="s", interval=0.0, cap=50, dedup="bloom:0.01"))
     await frontier.put("loose", [make_task(1, HOME)])
     await frontier.know("loose", [2])
@@ -232,32 +227,32 @@ async def use_everything(server: RedisServer, frontier: RedisFrontier, inbox: Re
     await take(frontier, "loose")
     await frontier.put("loose", [make_task(3, HOME)])
     await frontier.settle([Done(lease=one, again=one.task, again_in=9.0) for one in await take(frontier, "loose")])
-    server.call("LPUSH", inbox_keys("books")[0], "http://a/", "http://b/")
+    redis.call("LPUSH", inbox_keys("books")[0], "http://a/", "http://b/")
     await inbox.take("books", 1)
-    let_it_seem_restarted(server, "shoal:{0-1}:books:")
+    let_it_seem_restarted(redis, "shoal:{0-1}:books:")
     await take(frontier, "books")
 
 
 async def test_every_key_is_on_the_page_with_its_type_and_its_fields(
-    server: RedisServer, frontier: RedisFrontier, inbox: RedisInbox, clock: FakeClock
+    redis: RedisServer, frontier: RedisFrontier, inbox: RedisInbox, clock: FakeClock
 ) -> None:
-    await use_everything(server, frontier, inbox, clock)
-    keys = [key.decode() for key in server.call("KEYS", "*")]
-    types = {key: server.call("TYPE", key).decode() for key in keys}
+    await use_everything(redis, frontier, inbox, clock)
+    keys = [key.decode() for key in redis.call("KEYS", "*")]
+    types = {key: redis.call("TYPE", key).decode() for key in keys}
     assert {key: row_of(key).type for key in keys} == types
     for key in keys:
         if row_of(key).key in FIXED_FIELDS:
-            names = {name.decode() for name in server.call("HKEYS", key)}
+            names = {name.decode() for name in redis.call("HKEYS", key)}
             # A pool's blocks and exits, and kinds, have fields of their own, which the page explains.
             named = {name for name in names if not name.startswith(("b:", "e:", "kind:"))}
             assert {name for name in named if f"`{name}`" not in row_of(key).fields} == set(), key
 
 
 async def test_the_page_names_every_verb_that_writes_a_key_and_no_key_that_is_not_written(
-    server: RedisServer, frontier: RedisFrontier, inbox: RedisInbox, clock: FakeClock
+    redis: RedisServer, frontier: RedisFrontier, inbox: RedisInbox, clock: FakeClock
 ) -> None:
-    with watched(server) as written:
-        await use_everything(server, frontier, inbox, clock)
+    with watched(redis) as written:
+        await use_everything(redis, frontier, inbox, clock)
         await inbox.forget("books")
         for crawl in ("books", "wide", "loose", "kinds"):
             await frontier.delete_crawl(crawl)

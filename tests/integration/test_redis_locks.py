@@ -40,6 +40,7 @@ async def test_a_dead_repairer_of_before_a_step_back_is_waited_for_as_long_as_of
     await frontier.close()
 
 
+@pytest.mark.full
 async def test_a_dead_taker_of_before_a_step_back_does_not_keep_an_inbox_for_an_hour(server: RedisServer) -> None:
     dead, other = RedisInbox(server.url, taker_seconds=0.2), RedisInbox(server.url, taker_seconds=0.2)
     server.call("LPUSH", inbox_keys("c")[0], "http://a.test/")

@@ -5,7 +5,7 @@ Every command names it once and leaves it as it is. Only a command that means ex
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -47,8 +47,9 @@ class Fleet(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory, site: SiteProcess) -> Iterator[Fleet]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"), "--appendfsync", "no").start()
+def begun(tmp_path_factory: pytest.TempPathFactory, site: SiteProcess, redis_of_all: RedisServer) -> Fleet:
+    server = redis_of_all
+    server.call("FLUSHALL")
     folder = Folder(tmp_path_factory.mktemp("fleet"))
     at = ("--frontier", server.url)
     folder.run("run", folder.spider(site.url), *at)
@@ -56,8 +57,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory, site: SiteProcess) -> Iterat
     (folder.path / "news.py").write_text(NEWS.format(url=site.url))
     folder.run("run", "news.py", *at)
     server.call("HSET", RECORD, "state", "running")
-    yield Fleet(server, folder, site, contents(server))
-    server.kill()
+    return Fleet(server, folder, site, contents(server))
 
 
 @pytest.fixture

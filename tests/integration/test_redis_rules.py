@@ -6,7 +6,6 @@ import importlib.util
 import inspect
 import math
 import re
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +19,7 @@ from shoal.model import Pool
 from shoal.testing.servers.redis_server import RedisServer
 
 CASES = Path(__file__).parents[1] / "contract" / "rule_cases.py"
-RULES = ("crawl_time", "exits", "fairness", "hosts", "keys", "lanes", "tasks")
+RULES = ("crawl_time", "exits", "hosts", "keys", "lanes", "tasks")
 TWIN = re.compile(r"^-- twin: rules/(\w+)\.py (\w+)\n(?:local )?function (?:\w+\.)?(\w+)\(", re.MULTILINE)
 FOLDER = LuaFolder()
 NIL = "nil"  # stands for None in the middle of an answer
@@ -117,7 +116,7 @@ DRIVERS = {
         "exit_rules",
         "return never_is_nil(exit_rules.look_again_at(a or math.huge, pool_of({patience = b}), c))",
     ),
-    "RECKON": ("clock_rules", "return clock_rules.reckon(a, b, c, d)"),
+    "RECKON": ("clock_rules", "return clock_rules.reckon(a, b, c, d and {time = d, way = e, shift = f})"),
     "IS_NOTED": ("clock_rules", "return clock_rules.is_noted(a, b)"),
     "WAS_AWAY": ("clock_rules", "return clock_rules.was_away(a, b, c, d)"),
     "RAN_SINCE": ("clock_rules", "return clock_rules.ran_since(a, b)"),
@@ -212,34 +211,27 @@ LISTS = {name: cases for name, cases in vars(MODULE).items() if isinstance(cases
 TWINS = [(part, *twin) for part in FOLDER.names("parts") for twin in TWIN.findall(FOLDER.text("parts", part))]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.kill()
-
-
-def answer_of(server: RedisServer, name: str, given: Any, now: float) -> list[Any]:
+def answer_of(redis: RedisServer, name: str, given: Any, now: float) -> list[Any]:
     """What the twin in Lua gives."""
     parts, call = DRIVERS[name]
     driver = f"-- needs: {parts}\n{GIVEN}"
     if isinstance(given, tuple):
-        driver += "local a, b, c, d, e = unpack(given, 1, 5)\n"
+        driver += "local a, b, c, d, e, f = unpack(given, 1, 6)\n"
     driver += f"local function answer() {call} end\n{ANSWER}"
     text = FOLDER.assembled(driver, name="the test")
     limits = {**msgspec.to_builtins(Pool(name="p", exits=("x",))), "exists": True}
     # A None becomes nil, even in the middle of a tuple: hence the fixed number of values above.
     args = (repr(now), msgspec.msgpack.encode(given), msgspec.msgpack.encode(limits))
-    return list(msgspec.msgpack.decode(server.call("EVAL", text, 1, "prefix:", *args)))
+    return list(msgspec.msgpack.decode(redis.call("EVAL", text, 1, "prefix:", *args)))
 
 
 @pytest.mark.parametrize(
     ("name", "given", "expected"),
     [(name, given, expected) for name, cases in LISTS.items() for given, expected in cases],
 )
-def test_lua_gives_the_same_answer_as_python(server: RedisServer, name: str, given: Any, expected: Any) -> None:
+def test_lua_gives_the_same_answer_as_python(redis: RedisServer, name: str, given: Any, expected: Any) -> None:
     now = given[1] if name == "NEXT_TOKEN" else MODULE.NOW
-    answer = answer_of(server, name, given, now)
+    answer = answer_of(redis, name, given, now)
     wanted = list(expected) if isinstance(expected, tuple) else [] if expected is None else [expected]
     wanted = [NIL if value is None else value for value in wanted]
     assert len(answer) == len(wanted)

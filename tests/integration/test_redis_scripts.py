@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,13 +34,6 @@ FOLDER = LuaFolder()
 PARTS = FOLDER.names("parts")
 VERBS = FOLDER.names("verbs")
 FILES = [("parts", part) for part in PARTS] + [("verbs", verb) for verb in VERBS]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.kill()
 
 
 def names_used_in(text: str) -> set[str]:
@@ -92,28 +84,28 @@ def test_a_block_begins_with_the_constants_that_it_uses_and_no_others(tmp_path: 
     assert block == f"local a\ndo\nlocal STRIKES, BUSY_SECONDS = {values}\n{text}end\n-- needs: a\nreturn a\n"
 
 
-def test_a_name_that_a_part_does_not_give_stays_inside(tmp_path: Path, server: RedisServer) -> None:
+def test_a_name_that_a_part_does_not_give_stays_inside(tmp_path: Path, redis: RedisServer) -> None:
     folder = write(tmp_path, go="-- needs: a\nreturn secret\n", a="-- gives: a\nlocal secret = 1\na = secret\n")
-    assert global_names(server, folder.script("go").text) == {"secret"}
+    assert global_names(redis, folder.script("go").text) == {"secret"}
 
 
-def test_a_lazy_part_is_run_once_and_only_when_a_name_of_it_is_looked_up(tmp_path: Path, server: RedisServer) -> None:
+def test_a_lazy_part_is_run_once_and_only_when_a_name_of_it_is_looked_up(tmp_path: Path, redis: RedisServer) -> None:
     part = "-- gives: a\n-- lazy\na = {x = redis.call('INCR', KEYS[1])}\nfunction a.twice() return 2 * a.x end\n"
     unused = write(tmp_path, go="-- needs: a\nreturn 'nothing'\n", a=part).script("go")
-    assert (server.call("EVAL", unused.text, 1, "runs"), server.call("GET", "runs")) == (b"nothing", None)
+    assert (redis.call("EVAL", unused.text, 1, "runs"), redis.call("GET", "runs")) == (b"nothing", None)
     used = write(tmp_path, go="-- needs: a\nreturn {a.twice(), a.x, a.twice()}\n", a=part).script("go")
-    assert (server.call("EVAL", used.text, 1, "runs"), server.call("GET", "runs")) == ([2, 1, 2], b"1")
+    assert (redis.call("EVAL", used.text, 1, "runs"), redis.call("GET", "runs")) == ([2, 1, 2], b"1")
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_uses_only_names_that_its_needs_define(server: RedisServer, verb: str) -> None:
-    assert global_names(server, FOLDER.script(verb).text) <= GIVEN
+def test_a_verb_uses_only_names_that_its_needs_define(redis: RedisServer, verb: str) -> None:
+    assert global_names(redis, FOLDER.script(verb).text) <= GIVEN
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_part_uses_only_names_that_its_needs_define(server: RedisServer, part: str) -> None:
+def test_a_part_uses_only_names_that_its_needs_define(redis: RedisServer, part: str) -> None:
     """A verb that needs other parts as well would hide the lack."""
-    assert global_names(server, FOLDER.assembled(f"-- needs: {part}\n", name="test")) <= GIVEN
+    assert global_names(redis, FOLDER.assembled(f"-- needs: {part}\n", name="test")) <= GIVEN
 
 
 @pytest.mark.parametrize(("kind", "name"), FILES)

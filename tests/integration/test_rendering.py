@@ -268,7 +268,14 @@ async def test_no_page_reaches_a_private_address(fetcher: BrowserFetcher, site: 
     assert site.reached == []
 
 
-@pytest.mark.parametrize("kind", ["http", "http with credentials", "socks"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("http", marks=pytest.mark.full),
+        "http with credentials",
+        pytest.param("socks", marks=pytest.mark.full),
+    ],
+)
 async def test_a_page_leaves_through_its_exit_and_past_the_guard(site: Site, tmp_path: Path, kind: str) -> None:
     signed = {"user": "me", "password": "se-cret"} if "credentials" in kind else {}
     opened = Microsocks(address=EXIT) if kind == "socks" else Tinyproxy(tmp_path, address=EXIT, **signed)
@@ -298,12 +305,14 @@ async def test_a_page_leaves_through_its_exit_and_past_the_guard(site: Site, tmp
         await guarded.close()
 
 
+@pytest.mark.full
 async def test_a_service_worker_is_guarded_too(fetcher: BrowserFetcher, site: Site) -> None:
     answer = await rendered(fetcher, site, "/service", wait_for="#ready")
     assert b"refused" in answer.body
     assert site.reached == []
 
 
+@pytest.mark.full
 async def test_dialogs_windows_and_downloads_do_not_hold_a_page(fetcher: BrowserFetcher, site: Site) -> None:
     answer = await rendered(fetcher, site, "/manners", wait_for="#ready")
     assert answer.status == 200
@@ -317,6 +326,7 @@ async def test_a_hung_page_ends_at_its_deadline_and_others_go_on(fetcher: Browse
     assert b"said by a script" in other.body
 
 
+@pytest.mark.full
 async def test_a_page_with_too_much_memory_is_killed_and_others_go_on(fetcher: BrowserFetcher, site: Site) -> None:
     await rendered(fetcher, site, "/plain")  # it may be the first page of all
     started = fetcher.chromium.started
@@ -331,6 +341,7 @@ async def test_a_page_with_too_much_memory_is_killed_and_others_go_on(fetcher: B
     assert fetcher.chromium.started == started
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("path", "setting"), [("/many", "render_requests"), ("/large", "render_bytes")])
 async def test_a_page_beyond_a_limit_is_given_up(fetcher: BrowserFetcher, site: Site, path: str, setting: str) -> None:
     fault = await failed(fetcher, site, path, wait="quiet")
@@ -349,6 +360,7 @@ async def test_a_browser_that_dies_costs_its_pages_and_no_later_one(fetcher: Bro
     assert (await rendered(fetcher, site, "/plain")).status == 200
 
 
+@pytest.mark.full
 async def test_a_page_that_kills_its_browser_again_is_charged(fetcher: BrowserFetcher, site: Site) -> None:
     for kind in (FaultKind.BROWSER, FaultKind.BROWSER):
         asked = site.asked.count("/slow-script")
@@ -364,6 +376,7 @@ async def test_a_page_that_kills_its_browser_again_is_charged(fetcher: BrowserFe
         await eventually(lambda: can_render(fetcher, site))
 
 
+@pytest.mark.full
 async def test_a_driver_that_dies_is_replaced(fetcher: BrowserFetcher, site: Site) -> None:
     await rendered(fetcher, site, "/plain")
     page = asyncio.ensure_future(failed(fetcher, site, "/slow-script?driver", wait_for="#ready"))
@@ -373,6 +386,7 @@ async def test_a_driver_that_dies_is_replaced(fetcher: BrowserFetcher, site: Sit
     assert (await rendered(fetcher, site, "/plain")).status == 200
 
 
+@pytest.mark.full
 async def test_a_browser_that_cannot_be_started_is_a_shortage_of_the_machine(site: Site) -> None:
     fetcher = BrowserFetcher(HttpFetcher(SETTINGS), program="/bin/false", settings=SETTINGS)
     try:
@@ -421,6 +435,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 async def test_pages_are_rendered_where_nothing_in_tmp_may_be_executed(site: Site) -> None:
     """As in a container, whose /tmp is mounted so."""
@@ -437,6 +452,7 @@ async def test_pages_are_rendered_where_nothing_in_tmp_may_be_executed(site: Sit
     assert b"<h1>plain</h1>" in said, said
 
 
+@pytest.mark.full
 async def test_a_browser_is_there_before_the_page_that_needs_it(site: Site) -> None:
     settings = Settings(allow_addresses=(f"{SITE}/32",), render_recycle=1)
     fetcher = BrowserFetcher(HttpFetcher(settings), program=find_program("chromium"), settings=settings)
@@ -450,6 +466,7 @@ async def test_a_browser_is_there_before_the_page_that_needs_it(site: Site) -> N
         await fetcher.close()
 
 
+@pytest.mark.full
 async def test_a_browser_is_replaced_after_so_many_pages(site: Site) -> None:
     settings = Settings(allow_addresses=(f"{SITE}/32",), render_recycle=2)
     fetcher = BrowserFetcher(HttpFetcher(settings), program=find_program("chromium"), settings=settings)

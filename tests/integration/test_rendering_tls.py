@@ -109,6 +109,7 @@ async def test_a_page_over_https_is_rendered_and_guarded_inside_its_tunnels(site
     assert site.reached == []
 
 
+@pytest.mark.full
 async def test_a_page_that_no_authority_vouches_for_is_not_rendered(site: TlsSite) -> None:
     fault = await render(site.url, find_program("chromium"))
     assert isinstance(fault, Fault)

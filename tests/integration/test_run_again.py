@@ -55,6 +55,7 @@ def test_a_run_killed_after_the_end_fetches_nothing_when_it_is_run_again(folder:
     assert len((folder.path / "books.jsonl").read_text().splitlines()) == PRODUCTS
 
 
+@pytest.mark.full
 def test_a_run_whose_worker_is_killed_after_the_end_ends_as_any_other(folder: Folder, site: SiteProcess) -> None:
     deadly(folder, site, "the worker")
     before = requests(site)
@@ -120,6 +121,7 @@ def test_a_cancelled_crawl_is_not_finished_and_a_new_one_begins(folder: Folder, 
     assert result.stdout.startswith("books-2 finished: ")
 
 
+@pytest.mark.full
 def test_other_urls_of_the_same_site_are_another_crawl(folder: Folder, site: SiteProcess) -> None:
     flags = ("--allow-private", "--max-pages", "1", "--rate", "unlimited")
     first = folder.json("crawl", f"{site.url}?one", *flags)["crawl"]
@@ -144,6 +146,7 @@ def test_another_store_than_that_of_the_finished_crawl_is_refused(folder: Folder
     assert line.endswith("--again begins a new crawl")
 
 
+@pytest.mark.full
 def test_a_store_that_is_away_at_the_end_is_waited_for(folder: Folder, site: SiteProcess) -> None:
     """The store goes away after the last page was written, and comes back."""
     server = PostgresServer().start()

@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.testing.servers.http_receiver import http_receiver
-from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import eventually, wait_until
 from shoal.worker.workers import at_work
@@ -30,15 +28,10 @@ PRODUCTS = 20
 NEVER = 'every = "3650d"'
 
 
-@pytest.fixture(params=["sqlite", "redis"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.full)])
+def place(request: pytest.FixtureRequest) -> str:
     """The URL of a frontier."""
-    if request.param == "sqlite":
-        yield "shoal.db"
-        return
-    server = RedisServer(tmp_path / "redis").start()
-    yield server.url
-    server.kill()
+    return "shoal.db" if request.param == "sqlite" else request.getfixturevalue("redis").url
 
 
 @pytest.fixture
@@ -173,6 +166,7 @@ def test_a_run_that_was_made_is_not_made_again_by_a_late_process(shop: Folder) -
     assert len(crawls(shop, "shoal.db")) == 2
 
 
+@pytest.mark.full
 def test_of_two_coordinators_one_starts_each_run_also_when_one_is_killed(shop: Folder, place: str) -> None:
     scheduled(shop, 'every = "3s"', "settings = { max_pages = 2 }")
     options = ("--spiders", "spiders", "--frontier", place)
@@ -225,6 +219,7 @@ def test_skip_queue_and_cancel(shop: Folder) -> None:
         end_all(shop, "shoal.db")
 
 
+@pytest.mark.full
 def test_two_schedules_of_one_spider_that_fall_due_together_run_one_after_the_other(shop: Folder) -> None:
     text = "\n".join(
         f'[[schedules]]\nname = "{name}"\nspider = "books.py"\n{NEVER}\noverlap = "queue"\n'
@@ -260,6 +255,7 @@ def test_people_are_told_of_a_run_that_failed(shop: Folder) -> None:
     assert "nothing_of_this_name" in told["text"]
 
 
+@pytest.mark.full
 def test_a_paused_crawl_is_not_resumed_by_a_schedule(shop: Folder) -> None:
     scheduled(shop, NEVER, spider="slow.py")
     with serving(shop, "--spiders", "spiders") as server:
@@ -315,6 +311,7 @@ def test_schedules_over_http(shop: Folder) -> None:
         assert server.post("/schedules/made/run").status == 404
 
 
+@pytest.mark.full
 def test_a_schedule_that_was_made_over_http_outlives_the_server(shop: Folder) -> None:
     with serving(shop, "--spiders", "spiders") as server:
         made = {"name": "made", "spider": "books.py", "every": "2s", "settings": {"max_pages": 2}}

@@ -36,13 +36,6 @@ def server(folder: Folder) -> Iterator[Serving]:
         yield running
 
 
-@pytest.fixture
-def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis").start()
-    yield server
-    server.kill()
-
-
 def figures(server: Serving) -> dict[str, Metric]:
     answer = server.get("/metrics", prefix="")
     assert (answer.status, answer.headers["content-type"].partition(";")[0]) == (200, "text/plain")
@@ -105,27 +98,25 @@ def test_buckets_are_cumulative() -> None:
     assert cumulative(counts)[-1] == ("+Inf", 7.0)
 
 
-def test_a_frontier_that_is_away_is_a_figure(folder: Folder, redis_server: RedisServer) -> None:
-    with serving(folder, "--frontier", redis_server.url) as server:
+def test_a_frontier_that_is_away_is_a_figure(folder: Folder, own_redis: RedisServer) -> None:
+    with serving(folder, "--frontier", own_redis.url) as server:
         assert value(figures(server), "shoal_frontier_up") == 1
-        redis_server.kill()
+        own_redis.kill()
         assert value(figures(server), "shoal_frontier_up") == 0
-        redis_server.start()
+        own_redis.start()
         wait_until(lambda: value(figures(server), "shoal_frontier_up") == 1, otherwise="it stays away", pause=0.1)
 
 
-async def test_a_push_into_the_inbox_of_a_finished_crawl_wants_a_worker(
-    folder: Folder, redis_server: RedisServer
-) -> None:
+async def test_a_push_into_the_inbox_of_a_finished_crawl_wants_a_worker(folder: Folder, own_redis: RedisServer) -> None:
     """Of more than the metrics tell of: this one ended before all others."""
-    frontier = await open_frontier(redis_server.url)
+    frontier = await open_frontier(own_redis.url)
     for number in range(ENDED_SHOWN + 1):
         await frontier.open_crawl(Crawl(id=f"books-{number}", spider="books"))
         await frontier.lease([f"books-{number}"], 1, worker="w", seconds=9.0, horizon=0.0)
     await frontier.close()
-    with serving(folder, "--frontier", redis_server.url) as server:
+    with serving(folder, "--frontier", own_redis.url) as server:
         assert [one for one in figures(server)["shoal_workers_wanted"].samples if one.value] == []
-        redis_server.call("LPUSH", "shoal:inbox:books-0", "https://books.example/", "https://books.example/2")
+        own_redis.call("LPUSH", "shoal:inbox:books-0", "https://books.example/", "https://books.example/2")
         wait_until(
             lambda: [
                 (one.labels["crawl"], one.value)
@@ -157,6 +148,7 @@ def expressions(found: Any) -> Iterator[str]:
             yield from expressions(inner)
 
 
+@pytest.mark.full
 def test_what_is_deployed_asks_for_metrics_that_exist(server: Serving) -> None:
     dashboard = json.loads((DEPLOY / "grafana" / "shoal.json").read_text())
     rules = yaml.safe_load((DEPLOY / "prometheus" / "shoal-rules.yaml").read_text())

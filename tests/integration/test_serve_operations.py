@@ -20,7 +20,6 @@ from command_line import Folder, is_alive
 from serving import Answer, Serving, serving
 
 from shoal.store import open_store
-from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import wait_until
 
@@ -38,15 +37,10 @@ class Gone(Spider):
 """
 
 
-@pytest.fixture(params=["sqlite", "redis"])
-def frontier(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, ...]]:
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.full)])
+def frontier(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """The option that names a frontier."""
-    if request.param == "sqlite":
-        yield ()
-        return
-    server = RedisServer(tmp_path / "redis").start()
-    yield "--frontier", server.url
-    server.kill()
+    return () if request.param == "sqlite" else ("--frontier", request.getfixturevalue("redis").url)
 
 
 @pytest.fixture

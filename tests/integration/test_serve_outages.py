@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from command_line import Folder
@@ -23,13 +21,6 @@ PRODUCTS = 10
 BOUNDED = 15.0
 
 
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis").start()
-    yield server
-    server.kill()
-
-
 def lists_again(server: Serving) -> None:
     wait_until(lambda: server.get("/crawls").status == 200, otherwise="the list does not come back", pause=0.1)
     wait_until(lambda: server.get("/readyz", prefix="").status == 200, otherwise="it is not ready again", pause=0.1)
@@ -37,13 +28,13 @@ def lists_again(server: Serving) -> None:
 
 
 def test_says_that_redis_is_away_and_goes_on_when_it_is_back(
-    folder: Folder, redis: RedisServer, site: SiteProcess
+    folder: Folder, own_redis: RedisServer, site: SiteProcess
 ) -> None:
-    folder.run("run", folder.spider(site.url), "--frontier", redis.url)
-    with serving(folder, "--frontier", redis.url) as server, server.events() as events:
+    folder.run("run", folder.spider(site.url), "--frontier", own_redis.url)
+    with serving(folder, "--frontier", own_redis.url) as server, server.events() as events:
         assert [crawl["id"] for crawl in server.get("/crawls").json["crawls"]] == ["books-1"]
         wait_until(lambda: next(events) == ("problems", []), otherwise="no event")
-        redis.stop()
+        own_redis.stop()
         _, lines = next(event for event in events if event[0] == "problems" and event[1])
         assert "cannot reach Redis" in lines[0]
         answer = server.get("/crawls")
@@ -54,32 +45,35 @@ def test_says_that_redis_is_away_and_goes_on_when_it_is_back(
         ready = server.get("/readyz", prefix="")
         assert (ready.status, ready.json["ok"]) == (503, False)
         assert "cannot reach Redis" in server.get("/status").json["problems"][0]
-        redis.start()
+        own_redis.start()
         lists_again(server)
         # Before that the problem may be told in other words: a server that is loading its data.
         wait_until(lambda: next(events) == ("problems", []), otherwise="the problem is not over")
 
 
-def test_a_redis_that_stands_still_is_not_waited_for(folder: Folder, redis: RedisServer) -> None:
-    with serving(folder, "--frontier", redis.url) as server:
+@pytest.mark.full
+def test_a_redis_that_stands_still_is_not_waited_for(folder: Folder, own_redis: RedisServer) -> None:
+    with serving(folder, "--frontier", own_redis.url) as server:
         assert server.get("/crawls").status == 200
-        redis.pause()
+        own_redis.pause()
         began = time.monotonic()
         answer = server.ask("GET", "/crawls")
         assert (answer.status, time.monotonic() - began < BOUNDED) == (503, True)
         assert "gives no answer within 2 s" in answer.error
-        redis.resume()
+        own_redis.resume()
         lists_again(server)
 
 
-def test_begins_while_redis_is_away(folder: Folder, redis: RedisServer) -> None:
-    redis.stop()
-    with serving(folder, "--frontier", redis.url) as server:
+@pytest.mark.full
+def test_begins_while_redis_is_away(folder: Folder, own_redis: RedisServer) -> None:
+    own_redis.stop()
+    with serving(folder, "--frontier", own_redis.url) as server:
         assert server.get("/crawls").status == 503
-        redis.start()
+        own_redis.start()
         lists_again(server)
 
 
+@pytest.mark.full
 def test_says_that_postgresql_is_away_and_goes_on_when_it_is_back(folder: Folder, site: SiteProcess) -> None:
     database = PostgresServer().start()
     try:
@@ -115,6 +109,7 @@ def test_a_file_that_is_gone_is_not_replaced_by_an_empty_one(folder: Folder, sit
         assert len(server.get("/crawls").json["crawls"]) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("store", ["kept.db", "files:kept"])
 def test_a_store_that_is_gone_is_not_replaced_by_an_empty_one(folder: Folder, site: SiteProcess, store: str) -> None:
     folder.run("run", folder.spider(site.url), "--max-pages", "2", "--store", store)

@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from command_line import Folder
 from serving import serving
 
 from shoal.testing.sites.site_process import SiteProcess
+
+pytestmark = pytest.mark.full
 
 PRODUCTS = 10
 SECONDS = 240.0

@@ -52,7 +52,7 @@ STEPS = [
 ]
 
 
-@pytest.fixture(params=["sqlite", "files", "postgres"])
+@pytest.fixture(params=["sqlite", *(pytest.param(store, marks=pytest.mark.full) for store in ("files", "postgres"))])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
         postgres: PostgresServer = request.getfixturevalue("postgres")

@@ -55,7 +55,10 @@ async def main():
 asyncio.run(main())
 """
 
-pytestmark = pytest.mark.skipif(not resident_bytes(), reason="this system does not tell a process its memory")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not resident_bytes(), reason="this system does not tell a process its memory"),
+]
 
 
 def numbers_of(program: str, path: Path) -> list[int]:

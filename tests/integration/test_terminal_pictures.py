@@ -13,6 +13,8 @@ from terminal_pictures import WIDTH, frames_of, svg_of
 
 from shoal.testing.sites.site_process import SiteProcess
 
+pytestmark = pytest.mark.full
+
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 PRODUCTS = 120
 RUN = "shoal run books.py --workers 3 -o books.csv"

@@ -71,12 +71,14 @@ def test_every_step_of_a_traced_page_is_under_its_span(folder: Folder, site: Sit
     assert all(set(names) == STEPS - {"page"} for names in whole)
 
 
+@pytest.mark.full
 def test_only_a_share_of_the_pages_is_traced(folder: Folder, site: SiteProcess) -> None:
     with http_receiver() as receiver:
         crawled(folder, site, receiver.url, "--set", "trace_share=0.000001")
     assert [span.name for span, _ in spans_of(receiver)] in ([], ["page"])
 
 
+@pytest.mark.full
 def test_a_collector_that_is_away_is_said_once_and_costs_no_page(folder: Folder, site: SiteProcess) -> None:
     with http_receiver() as receiver:
         gone = receiver.url

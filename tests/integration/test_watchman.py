@@ -21,7 +21,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, Dead, DeadFilter, Done, Point, Result, WorkerBeat
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.testing.servers.http_receiver import HttpReceiver, http_receiver
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import eventually, wait_until

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -43,15 +42,8 @@ asyncio.run(watch(*sys.argv[1:]))
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    running = RedisServer(tmp_path / "redis").start()
-    yield running
-    running.kill()
-
-
-@pytest.fixture
-async def frontier(server: RedisServer) -> AsyncIterator[Frontier]:
-    opened = await open_frontier(server.url)
+async def frontier(redis: RedisServer) -> AsyncIterator[Frontier]:
+    opened = await open_frontier(redis.url)
     yield opened
     await opened.close()
 
@@ -63,9 +55,9 @@ def receiver() -> Iterator[HttpReceiver]:
 
 
 @pytest.fixture
-def watchmen(server: RedisServer, receiver: HttpReceiver) -> Iterator[dict[int, subprocess.Popen[bytes]]]:
+def watchmen(redis: RedisServer, receiver: HttpReceiver) -> Iterator[dict[int, subprocess.Popen[bytes]]]:
     """Two processes, by their ids."""
-    command = [sys.executable, "-c", WATCHMAN, server.url, receiver.url]
+    command = [sys.executable, "-c", WATCHMAN, redis.url, receiver.url]
     with ExitStack() as stack:
         running = [stack.enter_context(subprocess.Popen(command)) for _ in range(2)]
         for process in running:
@@ -73,9 +65,9 @@ def watchmen(server: RedisServer, receiver: HttpReceiver) -> Iterator[dict[int, 
         yield {process.pid: process for process in running}
 
 
-def holder(server: RedisServer) -> int:
+def holder(redis: RedisServer) -> int:
     """The process that has the duty, 0 before anyone has."""
-    record = server.call("HGET", DUTIES + "held", DUTY)
+    record = redis.call("HGET", DUTIES + "held", DUTY)
     length = int.from_bytes(record[16:HEADER]) if record else 0
     return int(record[HEADER : HEADER + length].partition(b"-")[0] or 0) if length else 0
 
@@ -100,9 +92,9 @@ async def noted(frontier: Frontier) -> Notes | None:
 
 
 async def test_when_the_one_that_has_the_duty_is_killed_another_one_tells_and_only_once(
-    server: RedisServer, frontier: Frontier, receiver: HttpReceiver, watchmen: dict[int, subprocess.Popen[bytes]]
+    redis: RedisServer, frontier: Frontier, receiver: HttpReceiver, watchmen: dict[int, subprocess.Popen[bytes]]
 ) -> None:
-    first = await asyncio.to_thread(wait_until, lambda: holder(server), otherwise="nobody took the duty")
+    first = await asyncio.to_thread(wait_until, lambda: holder(redis), otherwise="nobody took the duty")
     (second,) = watchmen.keys() - {first}
     await add_dead_letter(frontier, "before")
     await eventually(lambda: noted(frontier))
@@ -113,7 +105,7 @@ async def test_when_the_one_that_has_the_duty_is_killed_another_one_tells_and_on
     await add_dead_letter(frontier, "after")
     # The duty of the one that was killed runs out first.
     await eventually(lambda: len(told(receiver)) > 1)
-    assert holder(server) == second
+    assert holder(redis) == second
     await eventually(lambda: noted(frontier))
     for crawl in ("before", "after"):
         await frontier.drop_dead(crawl, DeadFilter())
@@ -122,14 +114,15 @@ async def test_when_the_one_that_has_the_duty_is_killed_another_one_tells_and_on
     assert sorted(told(receiver)[2:]) == [("after", "over"), ("before", "over")]
 
 
+@pytest.mark.full
 async def test_two_of_them_have_one_duty(
-    server: RedisServer, frontier: Frontier, receiver: HttpReceiver, watchmen: dict[int, subprocess.Popen[bytes]]
+    redis: RedisServer, frontier: Frontier, receiver: HttpReceiver, watchmen: dict[int, subprocess.Popen[bytes]]
 ) -> None:
-    first = await asyncio.to_thread(wait_until, lambda: holder(server), otherwise="nobody took the duty")
+    first = await asyncio.to_thread(wait_until, lambda: holder(redis), otherwise="nobody took the duty")
     for number in range(5):
         await add_dead_letter(frontier, f"crawl-{number}")
         await eventually(lambda wanted=number + 1: len(told(receiver)) >= wanted)
     await eventually(lambda: noted(frontier))
     assert sorted(told(receiver)) == [(f"crawl-{number}", "firing") for number in range(5)]
-    assert holder(server) == first
+    assert holder(redis) == first
     assert all(process.poll() is None for process in watchmen.values())

@@ -20,7 +20,7 @@ from shoal.crawl.opening import Places, shared_results
 from shoal.crawl.record import record_of
 from shoal.frontier.base import Frontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.run import intake_of
+from shoal.run.intakes import intake_of
 from shoal.settings.table import Settings
 from shoal.spider.spider import Spider
 from shoal.testing.clock import FakeClock

@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from scrapy_versions import ScrapyVersion
+
+from called_here import call_shoal
+from shoal.testing.sites.site_process import SiteProcess
 
 SECONDS = 120.0
 RUNSPIDER = ("-m", "scrapy", "runspider", "pages.py")
@@ -37,6 +41,11 @@ GRAPH = """
         yield {"key": response.css("h1::text").get(), "url": response.url}
         yield from response.follow_all(css="a", callback=self.parse)
 """
+
+
+def fetched(site: SiteProcess) -> Counter[str]:
+    """How often the site was asked for each page."""
+    return Counter(hit.path for hit in site.hits() if hit.path != "/robots.txt")
 
 
 class Project:
@@ -74,11 +83,8 @@ class Project:
 
     def shoal(self, *arguments: str) -> Any:
         """What a command of shoal says as JSON."""
-        command = [sys.executable, "-m", "shoal", *arguments, "--json"]
-        done = subprocess.run(
-            command, cwd=self.folder, env=self._environ, text=True, capture_output=True, timeout=SECONDS, check=True
-        )
-        return json.loads(done.stdout) if done.stdout.strip() else None
+        said = call_shoal(self.folder, *arguments, "--json").stdout
+        return json.loads(said) if said.strip() else None
 
     def counts(self, crawl: str = "pages-1") -> tuple[str, int, int, int]:
         """State, done, dead and left of a crawl."""
@@ -87,6 +93,5 @@ class Project:
 
     def items(self, *places: str, crawl: str = "pages-1") -> list[Any]:
         """The stored items, exported."""
-        command = [sys.executable, "-m", "shoal", "export", crawl, "-o", "out.jsonl", *places]
-        subprocess.run(command, cwd=self.folder, env=self._environ, check=True, capture_output=True, timeout=SECONDS)
+        call_shoal(self.folder, "export", crawl, "-o", "out.jsonl", *places)
         return [json.loads(line) for line in (self.folder / "out.jsonl").read_text().splitlines()]

@@ -1,13 +1,14 @@
 """The releases of Scrapy, and the ways to run its event loop, that the most telling tests are repeated with. The
-newest release is that of the environment; `make test` installs those of matrix.txt beside it."""
+newest release is that of the environment; `make test-all` installs those of matrix.txt beside it."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -33,7 +34,7 @@ class ScrapyVersion(NamedTuple):
             return None
         folder = INSTALLED / self.version
         if not (folder / "scrapy").is_dir():
-            why = f"Scrapy {self.version} is not installed: `make test` installs it where there is a network"
+            why = f"Scrapy {self.version} is not installed: `make test-all` installs it where there is a network"
             if os.environ.get("CI"):
                 pytest.fail(why)
             pytest.skip(why)
@@ -54,11 +55,16 @@ class ScrapyVersion(NamedTuple):
         return f"{self.version or 'newest'}-{reactor}"
 
 
+def _full(versions: Iterable[ScrapyVersion]) -> list[Any]:
+    return [pytest.param(version, marks=pytest.mark.full) for version in versions]
+
+
 OLDER = [line.partition("==")[2] for line in (HERE / "matrix.txt").read_text().split()]
-VERSIONS = [ScrapyVersion(), *(ScrapyVersion(older) for older in OLDER)]
+# `make test` has the newest release as it comes, the others are for `make test-all`.
+VERSIONS = [ScrapyVersion(), *_full(ScrapyVersion(older) for older in OLDER)]
 # Without a reactor the newest alone: older ones have no HTTP client for that among their own dependencies.
-REACTORS = [ScrapyVersion(reactor=TWISTED_DEFAULT), ScrapyVersion(reactor=NO_REACTOR)]
-EVERY_REACTOR = [*VERSIONS, *REACTORS, *(ScrapyVersion(older, TWISTED_DEFAULT) for older in OLDER)]
+REACTORS = _full(ScrapyVersion(reactor=reactor) for reactor in (TWISTED_DEFAULT, NO_REACTOR))
+EVERY_REACTOR = [*VERSIONS, *REACTORS, *_full(ScrapyVersion(older, TWISTED_DEFAULT) for older in OLDER)]
 
 every_version = pytest.mark.parametrize("project", VERSIONS, indirect=True, ids=str)
 every_version_then_every_reactor = pytest.mark.parametrize("project", [*VERSIONS, *REACTORS], indirect=True, ids=str)

@@ -12,11 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from scrapy_project import Project
+import pytest
+from scrapy_project import Project, fetched
 
+from called_here import call_shoal
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import SECONDS, wait_until
+
+pytestmark = pytest.mark.full
 
 PAGES = 150
 SLOW = 4  # requests per second
@@ -28,10 +32,6 @@ BROKEN = """
         yield {"key": number, "url": response.url}
         yield from response.follow_all(css="a", callback=self.parse)
 """
-
-
-def fetched(site: SiteProcess) -> int:
-    return sum(hit.path != "/robots.txt" for hit in site.hits())
 
 
 @contextmanager
@@ -61,26 +61,23 @@ class Commands:
 
     def text(self, *words: str) -> str:
         """What a command without JSON prints, where its output is no terminal."""
-        command = [sys.executable, "-m", "shoal", *words, *self._places]
-        done = subprocess.run(command, cwd=self._project.folder, text=True, capture_output=True, timeout=SECONDS)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return call_shoal(self._project.folder, *words, *self._places).stdout
 
 
 def check_pause(shoal: Commands, site: SiteProcess, processes: list[subprocess.Popen[str]]) -> None:
     """Paused: nothing new is fetched, and the processes stay. Resumed: they go on."""
     assert shoal("pause", "pages-1")["state"] == "paused"
     wait_until(lambda: shoal.status()["progress"]["leased"] == 0, otherwise="paused processes keep their leases")
-    before = fetched(site)
+    before = fetched(site).total()
     beats = wait_until(lambda: [worker["seen"] for worker in shoal.status()["workers"]], otherwise="no signs of life")
     wait_until(
         lambda: min(worker["seen"] for worker in shoal.status()["workers"]) > max(beats) + 1.0,
         otherwise="paused processes give no signs of life",
     )
-    assert fetched(site) == before
+    assert fetched(site).total() == before
     assert [process.poll() for process in processes] == [None, None]
     assert shoal("resume", "pages-1")["state"] == "running"
-    wait_until(lambda: fetched(site) > before, otherwise="the crawl does not go on")
+    wait_until(lambda: fetched(site).total() > before, otherwise="the crawl does not go on")
 
 
 def check_api(project: Project, redis: RedisServer) -> None:
@@ -110,8 +107,8 @@ def check_steering(shoal: Commands, site: SiteProcess, processes: list[subproces
     assert shoal("exits", "pages-1")["exits"] == []
     lane = shoal.status()["lanes"][0]["lane"]
     assert shoal("pace", lane, "unlimited", "pages-1")["is_known"]
-    begun, left = time.monotonic(), PAGES - fetched(site)
-    wait_until(lambda: fetched(site) == PAGES, otherwise="the crawl does not end", seconds=SECONDS)
+    begun, left = time.monotonic(), PAGES - fetched(site).total()
+    wait_until(lambda: fetched(site).total() == PAGES, otherwise="the crawl does not end", seconds=SECONDS)
     assert time.monotonic() - begun < left / SLOW / 2
 
 
@@ -120,7 +117,7 @@ def test_a_running_crawl_is_seen_and_steered(project: Project, tmp_path: Path, r
     with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
         project.write(site.url, BROKEN, frontier=redis.url)
         with two_processes(project, "-s", f"SHOAL_RATE={SLOW}/s") as processes:
-            wait_until(lambda: fetched(site) >= 10, otherwise="nothing is fetched")
+            wait_until(lambda: fetched(site).total() >= 10, otherwise="nothing is fetched")
             wait_until(lambda: shoal("dead", "list", "pages-1"), otherwise="the page that raises is no dead letter")
             check_api(project, redis)
             check_steering(shoal, site, processes)
@@ -138,13 +135,13 @@ def test_a_crawl_that_is_cancelled_ends_its_processes_which_do_not_say_that_it_i
     with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
         project.write(site.url, frontier=redis.url)
         with two_processes(project, "-s", f"SHOAL_RATE={SLOW}/s") as processes:
-            wait_until(lambda: fetched(site) >= 10, otherwise="nothing is fetched")
+            wait_until(lambda: fetched(site).total() >= 10, otherwise="nothing is fetched")
             wait_until(lambda: len(shoal.status()["workers"]) == 2, otherwise="no two processes work")
             assert shoal("cancel", "pages-1", "--yes")["state"] == "cancelled"
             outputs = [process.communicate(timeout=SECONDS)[0] for process in processes]
         progress = shoal.status()["progress"]
         assert progress["cancelled"] > 0
-        assert (progress["queued"], progress["leased"], progress["done"]) == (0, 0, fetched(site))
+        assert (progress["queued"], progress["leased"], progress["done"]) == (0, 0, fetched(site).total())
         for output in outputs:
             assert f"pages-1 was cancelled: {progress['cancelled']} tasks are set aside" in output
             assert "'finish_reason': 'shoal: pages-1 was cancelled" in output

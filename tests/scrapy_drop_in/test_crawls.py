@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from scrapy_project import GRAPH, HEAD, SECONDS, Project
+from scrapy_project import GRAPH, HEAD, SECONDS, Project, fetched
 from scrapy_versions import every_version_on_every_reactor, every_version_then_every_reactor
 
 from shoal.testing.servers.redis_server import RedisServer
@@ -24,7 +24,7 @@ def test_a_spider_that_is_not_changed_crawls_a_site_once(project: Project, tmp_p
     with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
         project.write(site.url)
         output = project.run()
-        hits = Counter(hit.path for hit in site.hits() if hit.path != "/robots.txt")
+        hits = fetched(site)
         assert len(hits) == PAGES
         assert set(hits.values()) == {1}
         assert sorted(int(item["key"]) for item in project.items()) == list(range(PAGES))
@@ -48,17 +48,18 @@ TOGETHER = """
 """
 
 
+@pytest.mark.full
 def test_two_processes_share_a_crawl_on_redis(project: Project, tmp_path: Path, redis: RedisServer) -> None:
     with site_process("--graph", "80", log=tmp_path / "hits.jsonl") as site:
         project.write(site.url, GRAPH + TOGETHER, frontier=redis.url)
         both = [project.start("-s", "DOWNLOAD_DELAY=0.02") for _ in range(2)]
         outputs = [process.communicate(timeout=SECONDS)[0] for process in both]
         assert [process.returncode for process in both] == [0, 0], outputs
-        hits = Counter(hit.path for hit in site.hits() if hit.path != "/robots.txt")
+        hits = fetched(site)
         assert (len(hits), set(hits.values())) == (80, {1})
-        fetched = [int((re.search(r"'scheduler/dequeued/shoal': (\d+)", output) or [0, 0])[1]) for output in outputs]
-        assert sum(fetched) == 80
-        assert min(fetched) > 0
+        shares = [int((re.search(r"'scheduler/dequeued/shoal': (\d+)", output) or [0, 0])[1]) for output in outputs]
+        assert sum(shares) == 80
+        assert min(shares) > 0
         times = sorted(hit.time for hit in site.hits() if hit.path != "/robots.txt")
         assert times[-1] - times[0] > 0.9 * 79 * 0.02
 
@@ -127,6 +128,7 @@ async def test_every_end_of_a_request_is_seen(project: Project, tmp_path: Path) 
         assert {item["key"] for item in project.items()} - items == {"down"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("frontier", "given", "said"),
     [
@@ -147,6 +149,7 @@ async def test_a_slip_in_the_settings_is_refused(
         assert site.requests == []
 
 
+@pytest.mark.full
 async def test_a_setting_that_does_not_exist_is_named_before_anything_is_fetched(project: Project) -> None:
     async with HostileSite() as site:
         head = HEAD.replace('"SHOAL_RETRY_SECONDS"', '"SHOAL_RATES": "4/s", "SHOAL_RETRY_SECONDS"')
@@ -159,7 +162,7 @@ async def test_a_setting_that_does_not_exist_is_named_before_anything_is_fetched
 
 
 def test_a_process_that_is_asked_to_stop_hands_its_requests_back(project: Project, tmp_path: Path) -> None:
-    with site_process("--graph", "200", log=tmp_path / "hits.jsonl") as site:
+    with site_process("--graph", "80", log=tmp_path / "hits.jsonl") as site:
         project.write(site.url)
         process = project.start("-s", "SHOAL_RATE=20/s")
         while len(site.hits()) < 5:
@@ -170,14 +173,15 @@ def test_a_process_that_is_asked_to_stop_hands_its_requests_back(project: Projec
         assert "Closing spider (shutdown)" in output
         state, done, dead, left = project.counts()
         assert (state, dead) == ("running", 0)
-        assert 0 < done < 200
+        assert 0 < done < 80
         assert left > 0
         assert project.shoal("status", "pages-1")["progress"]["leased"] == 0
         project.run("-s", "SHOAL_RATE=unlimited")
-        assert project.counts() == ("finished", 200, 0, 0)
-        assert set(Counter(hit.path for hit in site.hits() if hit.path != "/robots.txt").values()) == {1}
+        assert project.counts() == ("finished", 80, 0, 0)
+        assert set(fetched(site).values()) == {1}
 
 
+@pytest.mark.full
 def test_a_frontier_that_is_lost_is_no_end_of_the_crawl(project: Project, tmp_path: Path) -> None:
     with site_process("--graph", "200", log=tmp_path / "hits.jsonl") as site:
         project.write(site.url)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from scrapy_project import HEAD, Project
 from small_site import Answer, small_site
+
+pytestmark = pytest.mark.full
 
 METHODS = """
     async def start(self):

@@ -21,6 +21,7 @@ from scrapy.http import JsonRequest
 from scrapy_project import SECONDS, Project
 from small_site import Answer, Visitor, small_site
 
+from called_here import call_shoal
 from shoal.frontier.rules.tasks import KNOWN_KEYS
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
@@ -68,7 +69,7 @@ WITH_SHOAL = """
         "SHOAL_ITEM_KEY": "key",
     }}
 """
-MANY = 12_000
+MANY = 6_000
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def left(redis: RedisServer) -> Iterator[Leftovers]:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[SiteProcess]:
-    with site_process("--graph", "150", log=tmp_path / "hits.jsonl") as site:
+    with site_process("--graph", "80", log=tmp_path / "hits.jsonl") as site:
         yield site
 
 
@@ -98,21 +99,19 @@ class Importer:
 
     def __init__(self, folder: Path, redis: RedisServer) -> None:
         self._folder = folder
-        self._command = [sys.executable, "-m", "shoal", "import", "scrapy-redis", "pages", "--frontier", redis.url]
+        self._words = ["import", "scrapy-redis", "pages", "--frontier", redis.url]
         self._environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*self._command, *arguments], cwd=self._folder, env=self._environ, text=True,
+            [sys.executable, "-m", "shoal", *self._words, *arguments], cwd=self._folder, env=self._environ, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
     def text(self, *arguments: str, code: int = 0) -> tuple[str, str]:
-        """What it says on standard output and standard error."""
-        with self.start(*arguments) as process:
-            out, err = process.communicate(timeout=SECONDS)
-        assert process.returncode == code, err
-        return out, err
+        """What it says on standard output and standard error, called in this process."""
+        done = call_shoal(self._folder, *self._words, *arguments, code=code)
+        return done.stdout, done.stderr
 
     def run(self, *arguments: str, code: int = 0) -> dict[str, Any]:
         """Its report."""
@@ -136,7 +135,7 @@ def run_with_shoal(project: Project, redis: RedisServer, url: str, *arguments: s
     return project.run(*arguments)
 
 
-@pytest.mark.parametrize("queue", ["PriorityQueue", "FifoQueue"])
+@pytest.mark.parametrize("queue", ["PriorityQueue", pytest.param("FifoQueue", marks=pytest.mark.full)])
 def test_a_crawl_that_scrapy_redis_has_begun_goes_on_where_it_was(
     project: Project, redis: RedisServer, site: SiteProcess, importer: Importer, queue: str
 ) -> None:
@@ -145,7 +144,7 @@ def test_a_crawl_that_scrapy_redis_has_begun_goes_on_where_it_was(
     run_scrapy_redis(project.folder, "before.py")
     before = {hit.path for hit in site.hits()}
     waiting, known = redis.call("ZCARD" if queue == "PriorityQueue" else "LLEN", QUEUE), redis.call("SCARD", FILTER)
-    assert 5 < len(before) < 100
+    assert 5 < len(before) < 60
     assert waiting > 5
     report = importer.run("--trust-pickle")
     assert (report["requests"], report["new"], report["keys"], report["new_keys"]) == (
@@ -156,7 +155,7 @@ def test_a_crawl_that_scrapy_redis_has_begun_goes_on_where_it_was(
     assert "joined pages-1" in output
     start = "/" + site.url.rpartition("127.0.0.1")[2].partition("/")[2]
     hits = Counter(hit.path for hit in site.hits() if hit.path not in (start, "/robots.txt"))
-    assert len(hits) == 149
+    assert len(hits) == 79
     assert set(hits.values()) == {1}
     items = project.items("--frontier", redis.url)
     fetched_by_shoal = {path for path in hits if path not in before}
@@ -166,6 +165,7 @@ def test_a_crawl_that_scrapy_redis_has_begun_goes_on_where_it_was(
     assert progress(project, redis)["notes"][KNOWN_KEYS] == known - waiting
 
 
+@pytest.mark.full
 def test_an_import_that_is_killed_and_run_again_loses_and_doubles_nothing(
     project: Project, redis: RedisServer, left: Leftovers, importer: Importer
 ) -> None:
@@ -199,6 +199,7 @@ def test_an_import_that_is_killed_and_run_again_loses_and_doubles_nothing(
     assert progress(project, redis)["queued"] == MANY + 300
 
 
+@pytest.mark.full
 def test_every_kind_of_request_comes_back_as_it_was(
     project: Project, redis: RedisServer, left: Leftovers, importer: Importer
 ) -> None:
@@ -243,13 +244,13 @@ def test_every_kind_of_request_comes_back_as_it_was(
 
 
 class Touch:
-    """Unpickled, it makes a file."""
+    """Unpickled, it makes a folder."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def __reduce__(self) -> Any:
-        return open, (self.path, "w")
+        return os.mkdir, (self.path,)
 
 
 def test_a_pickle_runs_only_when_it_is_trusted(
@@ -305,6 +306,7 @@ def test_requests_that_no_other_process_could_do_become_dead_letters(
     assert sorted(letter["url"] for letter in letters) == ["http://a.test/odd"] * 2 + ["http://a.test/unfit"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("make", "name"), [(newer, "scrapy-redis-0.8"), (older, "scrapy-redis-0.6"), (of_scrapy, "project")]
 )
@@ -347,6 +349,7 @@ def test_fingerprints_that_contradict_the_filter_are_refused(left: Leftovers, im
     assert "1 of 1 waiting request by the fingerprints of scrapy-redis-0.6, and none by those of project" in err
 
 
+@pytest.mark.full
 def test_a_crawl_of_the_project_itself_is_filled_only_by_its_own_fingerprints(
     project: Project, redis: RedisServer, left: Leftovers, importer: Importer
 ) -> None:
@@ -364,6 +367,7 @@ def test_a_crawl_of_the_project_itself_is_filled_only_by_its_own_fingerprints(
     assert (report["crawl"], report["is_begun"], report["new"]) == ("pages-1", False, 1)
 
 
+@pytest.mark.full
 def test_a_queue_is_not_taken_over_twice_after_its_crawl_is_finished(
     project: Project, redis: RedisServer, left: Leftovers, importer: Importer
 ) -> None:

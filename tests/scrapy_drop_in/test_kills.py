@@ -6,13 +6,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from scrapy_project import Project
+from scrapy_project import Project, fetched
 from scrapy_versions import OLDER, ScrapyVersion
 
 from shoal.testing.servers.redis_server import RedisServer
@@ -34,16 +33,13 @@ class Plan(NamedTuple):
     backend: str = "sqlite"
 
 
-THREE_KILLS = Plan(400, (60, 150, 260))
-OF_PEOPLE = Plan(2000, (300, 800, 1400), backend="redis")
+TWO_KILLS = Plan(200, (40, 120))
+ON_REDIS = Plan(800, (150, 350, 600), backend="redis")
 RUNS = [
-    *((ScrapyVersion(), plan) for plan in (THREE_KILLS, OF_PEOPLE)),
-    *((ScrapyVersion(version), Plan(200, (60,))) for version in OLDER),
+    (ScrapyVersion(), TWO_KILLS),
+    pytest.param(ScrapyVersion(), ON_REDIS, marks=pytest.mark.full),
+    *(pytest.param(ScrapyVersion(version), Plan(120, (40,)), marks=pytest.mark.full) for version in OLDER),
 ]
-
-
-def fetched(site: SiteProcess) -> Counter[str]:
-    return Counter(hit.path for hit in site.hits() if hit.path != "/robots.txt")
 
 
 def wait_for(site: SiteProcess, number: int, *processes: subprocess.Popen[str]) -> None:
@@ -77,7 +73,6 @@ def check(project: Project, site: SiteProcess, pages: int, *, places: Sequence[s
 def test_the_only_process_is_killed_again_and_again(
     project: Project, plan: Plan, tmp_path: Path, redis: RedisServer
 ) -> None:
-    """Slow: with 2,000 pages about 20 s."""
     frontier = redis.url if plan.backend == "redis" else "shoal.db"
     with site_process("--graph", str(plan.pages), log=tmp_path / "hits.jsonl") as site:
         project.write(site.url, frontier=frontier)
@@ -91,6 +86,7 @@ def test_the_only_process_is_killed_again_and_again(
         check(project, site, plan.pages, places=("--frontier", frontier), again=len(plan.kills) * AGAIN)
 
 
+@pytest.mark.full
 def test_of_two_processes_one_is_killed_and_the_other_finishes_the_crawl(
     project: Project, tmp_path: Path, redis: RedisServer
 ) -> None:
@@ -110,6 +106,7 @@ def test_of_two_processes_one_is_killed_and_the_other_finishes_the_crawl(
         check(project, site, 400, places=("--frontier", redis.url), again=AGAIN)
 
 
+@pytest.mark.full
 def test_redis_is_killed_while_two_processes_crawl(project: Project, tmp_path: Path, redis: RedisServer) -> None:
     with site_process("--graph", "400", log=tmp_path / "hits.jsonl") as site:
         project.write(site.url, frontier=redis.url)
@@ -146,6 +143,7 @@ class Others(shoal.Spider):
 """
 
 
+@pytest.mark.full
 def test_a_shoal_worker_and_two_scrapy_processes_on_one_redis_leave_each_other_alone(
     project: Project, tmp_path: Path, redis: RedisServer
 ) -> None:

@@ -6,10 +6,13 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+import pytest
 from scrapy_project import Project
 
 from shoal.testing.sites.site_process import site_process
 from shoal.worker.worker import LONGEST_WAIT_SECONDS
+
+pytestmark = pytest.mark.full
 
 ONE_BY_ONE = """
     async def start(self):

@@ -28,7 +28,10 @@ BLOCKING = """
 BLOCKS = """
 
 
-@pytest.mark.parametrize("blocks", [(0.0, 0.3, 0.05), (0.5,)], ids=["now and then", "always"])
+@pytest.mark.parametrize(
+    "blocks",
+    [pytest.param((0.0, 0.3, 0.05), id="now and then"), pytest.param((0.5,), id="always", marks=pytest.mark.full)],
+)
 def test_two_processes_keep_it_though_callbacks_block_the_reactor(
     project: Project, tmp_path: Path, redis: RedisServer, blocks: tuple[float, ...]
 ) -> None:

@@ -32,6 +32,7 @@ REGIONAL = """
 
 
 # Nine seconds: two processes of Scrapy, of which the second one has to learn that the first one has exits.
+@pytest.mark.full
 def test_requests_of_a_region_leave_through_the_process_that_offers_it(
     project: Project, start_proxy: Callable[..., Tinyproxy]
 ) -> None:

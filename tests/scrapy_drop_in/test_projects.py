@@ -10,6 +10,8 @@ from PIL import Image
 from scrapy_project import Project
 from small_site import Answer, Page, Visitor, small_site
 
+pytestmark = pytest.mark.full
+
 SETTINGS = """
 BOT_NAME = "shop"
 SPIDER_MODULES = ["shop.spiders"]

@@ -90,7 +90,10 @@ EVERYTHING = """
 """
 
 
-@pytest.mark.parametrize("reactor", ["asyncioreactor.AsyncioSelectorReactor", "selectreactor.SelectReactor"])
+@pytest.mark.parametrize(
+    "reactor",
+    ["asyncioreactor.AsyncioSelectorReactor", pytest.param("selectreactor.SelectReactor", marks=pytest.mark.full)],
+)
 def test_nothing_of_a_page_leaves_by_another_way_than_its_exit(
     project: Project, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch, reactor: str
 ) -> None:
@@ -122,6 +125,7 @@ def test_nothing_of_a_page_leaves_by_another_way_than_its_exit(
     assert_no_secret(project, output)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("obeys", [True, False])
 def test_pages_get_past_bad_exits_and_none_is_lost(project: Project, start_proxy: StartProxy, *, obeys: bool) -> None:
     """robots.txt too: an exit that fails to bring it does not mean that there is none."""
@@ -152,6 +156,7 @@ def test_pages_get_past_bad_exits_and_none_is_lost(project: Project, start_proxy
     assert_no_secret(project, output)
 
 
+@pytest.mark.full
 def test_exits_that_the_site_turns_away_rest(project: Project, start_proxy: StartProxy) -> None:
     """By a status, and by a block page, which comes compressed."""
 
@@ -191,6 +196,7 @@ GIVEN_UP = """
 """
 
 
+@pytest.mark.full
 def test_a_page_that_no_exit_can_fetch_is_a_dead_letter_and_its_errback_runs(
     project: Project, start_proxy: StartProxy
 ) -> None:
@@ -214,6 +220,7 @@ WANTED = """
 """
 
 
+@pytest.mark.full
 def test_a_status_that_the_spider_wants_is_no_refusal(project: Project, start_proxy: StartProxy) -> None:
     with small_site({"/": lambda _: Answer("mine", status=403)}) as site:
         write_ring(project, start_proxy("127.0.0.2").url)
@@ -238,6 +245,7 @@ BY_REQUEST = """
 """
 
 
+@pytest.mark.full
 def test_a_request_names_its_pool_and_links_keep_that_of_their_page(project: Project, start_proxy: StartProxy) -> None:
     with small_site({}) as site:
         tables = [f'[proxies.{name}]\nurls = ["{start_proxy(at).url}"]\n' for name, at in POOLS.items()]
@@ -267,6 +275,7 @@ SLIPS = """
 """
 
 
+@pytest.mark.full
 def test_a_pool_that_does_not_exist_is_an_error_that_names_the_request(
     project: Project, start_proxy: StartProxy
 ) -> None:
@@ -282,6 +291,7 @@ def test_a_pool_that_does_not_exist_is_an_error_that_names_the_request(
     assert all(reason.startswith("unfit: ") for reason in reasons.values())
 
 
+@pytest.mark.full
 def test_the_limits_of_an_exit_hold_for_two_processes(
     project: Project, start_proxy: StartProxy, redis: RedisServer
 ) -> None:
@@ -300,6 +310,7 @@ def test_the_limits_of_an_exit_hold_for_two_processes(
         assert max(sum(at <= other < at + 0.9 for other in times) for at in times) <= 6
 
 
+@pytest.mark.full
 def test_https_goes_through_tunnels(project: Project, start_proxy: StartProxy) -> None:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -320,6 +331,7 @@ def test_https_goes_through_tunnels(project: Project, start_proxy: StartProxy) -
     assert_no_secret(project, output)
 
 
+@pytest.mark.full
 def test_a_killed_process_leaves_nothing_that_the_next_one_sends_by_another_way(
     project: Project, start_proxy: StartProxy
 ) -> None:
@@ -354,6 +366,7 @@ EXPLICIT = """
 NAMED = '{"shoal.scrapy.ExitJudge": 585}'
 
 
+@pytest.mark.full
 def test_the_explicit_form_needs_the_middleware_for_pools(project: Project, start_proxy: StartProxy) -> None:
     with small_site(numbered(3)) as site:
         write_ring(project, f"http://127.0.0.3:{free_port()}", start_proxy("127.0.0.2").url)
@@ -367,6 +380,7 @@ def test_the_explicit_form_needs_the_middleware_for_pools(project: Project, star
     assert project.counts() == ("finished", 4, 0, 0)
 
 
+@pytest.mark.full
 def test_the_guard_looks_at_the_sites_address_not_at_the_proxys(project: Project, start_proxy: StartProxy) -> None:
     with small_site(numbered(4)) as site:
         write_ring(project, start_proxy("127.0.0.61").url)

@@ -9,6 +9,8 @@ import pytest
 from scrapy_project import Project
 from small_site import small_site
 
+pytestmark = pytest.mark.full
+
 HEAD = """
 import scrapy
 

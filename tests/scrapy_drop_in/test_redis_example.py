@@ -14,6 +14,8 @@ from small_site import SmallSite, small_site
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 SETTINGS = """
 SPIDER_MODULES = ["example.spiders"]
 NEWSPIDER_MODULE = "example.spiders"

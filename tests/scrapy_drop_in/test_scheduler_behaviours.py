@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from scrapy_project import HEAD, Project
 from small_site import Answer, Visitor, small_site
+
+pytestmark = pytest.mark.full
 
 PRIORITIES = {"/a": 0, "/b": 5, "/c": -3, "/d": 0, "/e": 9, "/f": 5}
 CLOSING = f"""

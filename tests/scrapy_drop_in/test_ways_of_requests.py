@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from scrapy_project import Project
 from scrapy_versions import every_version_then_every_reactor
 from small_site import Answer, Visitor, small_site
@@ -191,6 +192,7 @@ START = """
 """
 
 
+@pytest.mark.full
 def test_what_cannot_be_kept_is_a_dead_letter_also_at_the_start(project: Project) -> None:
     with small_site({}) as site:
         project.write(site.url, START, head=HEAD)
@@ -217,6 +219,7 @@ BROKEN = """
 """
 
 
+@pytest.mark.full
 def test_a_start_that_breaks_off_ends_the_run_but_not_the_crawl(project: Project) -> None:
     with small_site({}) as site:
         project.write(site.url, BROKEN, head=HEAD)

@@ -18,8 +18,9 @@ from shoal.settings.table import Settings
 from shoal.spider.loading import load_spider
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import item
-from shoal.testing.fakes import MemoryStore, task_for
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.fakes import task_for
+from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.testing.memory_store import MemoryStore
 
 PLACES = Places(frontier="shoal.db", store="shoal.db")
 

@@ -16,6 +16,8 @@ from bench.measure import Cost
 from bench.peers import check_items, check_stored
 from bench.site import SitePlan, build_site, page_html
 
+pytestmark = pytest.mark.full
+
 MIB = 1024 * 1024
 
 

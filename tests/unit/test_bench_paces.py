@@ -7,6 +7,8 @@ import pytest
 from bench.cases import broad, proxies
 from bench.paced_site import Arrival
 
+pytestmark = pytest.mark.full
+
 
 def seen(*times: float, host: str = "127.1.0.1", source: str = "127.0.0.1", path: str = "/1.html") -> list[Arrival]:
     return [Arrival(time, host, source, path) for time in times]

@@ -19,6 +19,8 @@ from bench.machine import Machine
 from bench.progress import telling
 from bench.report import Record, figure_text, load, results_page, save, terminal_report, write_documents
 
+pytestmark = pytest.mark.full
+
 MACHINE = Machine(processor="Abacus", cores=2, memory_bytes=24 * 1024**3, kernel="Linux 6.1", python="3.11.7")
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -23,9 +23,11 @@ from shoal.duties.alerts.config import load_alerts
 from shoal.duties.schedules.config import load_schedules
 from shoal.exits.configuration import load_pools
 from shoal.exits.offered import load_own_exits
-from shoal.run import settings_of
+from shoal.run.intakes import settings_of
 from shoal.settings.layers import file_layer, resolve
 from shoal.settings.table import EXITS_VARIABLE
+
+pytestmark = pytest.mark.full
 
 # Languages that a test runs, reads or draws; text is what a command before it has printed.
 RUN = {"sh", "python", "toml", "yaml", "json", "sql", "text", "mermaid"}

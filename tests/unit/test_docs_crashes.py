@@ -8,6 +8,8 @@ import pytest
 
 from docs_pages import ROOT
 
+pytestmark = pytest.mark.full
+
 PAGE = ROOT / "docs" / "explanation" / "crashes.md"
 # How the rows of the page begin: for each seam of shoal, a folder with a base.py, and for each process and server.
 SEAMS = {
@@ -15,7 +17,7 @@ SEAMS = {
     "fetch": ("a site", "a browser"),
     "frontier": ("the frontier", "the Redis server", "the file `shoal.db`"),
     "pipes": ("the broker", "a message at a pipe", "the coordinator at a pipe"),
-    "sink": ("a sink", "the process that sends to a sink"),
+    "sinks": ("a sink", "the process that sends to a sink"),
     "store": ("the PostgreSQL server", "the file `shoal.db`"),
 }
 PROCESSES = (

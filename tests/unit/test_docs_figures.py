@@ -10,6 +10,8 @@ import pytest
 
 from docs_pages import ROOT, blocks
 
+pytestmark = pytest.mark.full
+
 NEAR = 0.15
 
 

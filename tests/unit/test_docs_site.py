@@ -13,6 +13,8 @@ from checks.spelling import unknown_words
 from shoal.testing.servers.programs import find_program
 from site_checks import site_findings
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 SECONDS = 120.0
 

@@ -3,6 +3,8 @@ import pytest
 
 from bench.guard.rules import ALLOWED, RENEW, Baseline, Conditions, compare, incomparable, per_page
 
+pytestmark = pytest.mark.full
+
 HERE = Conditions(python="3.11.7", platform="linux", sqlite="3.40.1", constraints="abc")
 BASELINE = Baseline(conditions=HERE, instructions={"a": 1000.0, "b": 2000.0}, calls={"a": 10.0, "b": 20.0})
 

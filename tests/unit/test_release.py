@@ -18,6 +18,8 @@ from release.contents import extras_of, sdist_faults, version_of, wheel_faults
 from release.cutting import Refused, cut, section, with_version
 from shoal.version import DISTRIBUTION, __version__
 
+pytestmark = pytest.mark.full
+
 DAY = date(2026, 3, 1)
 CHANGELOG = """# Changelog
 

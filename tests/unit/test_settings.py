@@ -10,7 +10,7 @@ import pytest
 
 from shoal import Spider
 from shoal.errors import SettingError
-from shoal.run import settings_of
+from shoal.run.intakes import settings_of
 from shoal.settings.layers import OF_SCRAPY, environment_layer, file_layer, resolve
 from shoal.settings.table import FIELDS, Settings
 from shoal.settings.values import parse_duration, parse_rate

@@ -147,7 +147,7 @@ async def _add(
 ) -> Added:
     from shoal.cli.which import chosen_crawl
     from shoal.crawl.adding import Lines
-    from shoal.run import intake_of
+    from shoal.run.intakes import intake_of
 
     async with chosen_crawl(places, crawl_name) as (frontier, crawl):
         intake = intake_of(crawl)

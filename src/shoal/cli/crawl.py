@@ -36,7 +36,7 @@ def crawl(urls: tuple[str, ...], *, places: Places, flags: dict[str, Any], **opt
         from shoal.cli.loop import run
         from shoal.cli.process.job import Job
         from shoal.cli.process.run_process import run_job
-        from shoal.run import settings_of
+        from shoal.run.intakes import settings_of
         from shoal.spider.generic import SitePages
         from shoal.urls.canonical import canonical, lane_of
 

@@ -80,7 +80,7 @@ def _job(site: SiteProcess, *, workers: int, watched: Watched | None) -> Job:
     from shoal.cli.crawl import starting_at
     from shoal.cli.process.job import Job
     from shoal.crawl.opening import Places
-    from shoal.run import settings_of
+    from shoal.run.intakes import settings_of
     from shoal.spider.loading import load_spider
     from shoal.spider.spider import Sitemap
     from shoal.urls.canonical import lane_of

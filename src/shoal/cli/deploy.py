@@ -126,7 +126,7 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
     from shoal.cli.display.next_commands import run_words
     from shoal.deploy.plan import Plan, kinds_of_run, kinds_of_workers, label_of, worker_groups
     from shoal.insight.stats import kinds_of
-    from shoal.run import settings_of
+    from shoal.run.intakes import settings_of
     from shoal.spider.loading import load_spider, made
     from shoal.spider.spider import spider_name
 

@@ -48,7 +48,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 @output_option("Write the page to a file.")
 @place_options(exists=False, archive=True)
 @json_option
-def page(  # noqa: PLR0913 -- the options of the command
+def page(
     url: str,
     *,
     places: Places,

@@ -59,7 +59,8 @@ async def _replay(
     from shoal.crawl.opening import archive_at, store_at
     from shoal.crawl.record import spider_of
     from shoal.results.export import ExportRequest, check_target, export
-    from shoal.run import replay_for, settings_of
+    from shoal.run.building import replay_for
+    from shoal.run.intakes import settings_of
     from shoal.spider.loading import load_spider, made
     from shoal.spider.spider import spider_name
     from shoal.store.base import ItemFilter

@@ -58,7 +58,7 @@ def run(
         from shoal.cli.process.job import Job
         from shoal.cli.process.run_process import run_job
         from shoal.crawl.code import code_of
-        from shoal.run import settings_of
+        from shoal.run.intakes import settings_of
         from shoal.spider.loading import load_spider, made
 
         kind = load_spider(spider)

@@ -117,7 +117,7 @@ def _pumping(
     """The coordinator at a pipe, if one was named."""
     if not pipe:
         return contextlib.nullcontext()
-    from shoal.run import coordinating
+    from shoal.run.intakes import coordinating
 
     return coordinating(str(pipe), places, say=say, stop=stop)
 

@@ -36,7 +36,7 @@ def settings(spider: str | None, *, flags: dict[str, Any], as_json: bool) -> Non
     """
     import msgspec
 
-    from shoal.run import settings_of
+    from shoal.run.intakes import settings_of
     from shoal.spider.loading import load_spider
     from shoal.spider.spider import Spider
 

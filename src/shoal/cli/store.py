@@ -349,7 +349,7 @@ def tidy(store: str, *, retention: str | None, archive: str | None, versions: st
     Example: shoal store tidy --retention 90d --retention-archive s3://bucket/log
     """
     from shoal.cli.loop import run
-    from shoal.run import settings_of
+    from shoal.run.intakes import settings_of
     from shoal.settings.values import parse_duration
     from shoal.spider.spider import Spider
 

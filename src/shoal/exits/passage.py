@@ -132,7 +132,7 @@ class DirectPassage:
 class ExitPassage:
     """The way through an exit. An account's requests carry its cookies, after a login if need be."""
 
-    def __init__(  # noqa: PLR0913 -- a lease, its exit and what a worker knows of both
+    def __init__(
         self,
         lease: Lease,
         *,
@@ -311,7 +311,7 @@ class Failures:
 class Passages:
     """Opens a way to its host for each lease of a worker."""
 
-    def __init__(  # noqa: PLR0913 -- the parts of a worker, put together in one place
+    def __init__(
         self,
         *,
         exits: Mapping[str, ExitConfig],

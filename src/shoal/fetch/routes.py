@@ -52,7 +52,7 @@ class Route(msgspec.Struct, frozen=True):
 class Routes:
     """Finds routes and remembers them. A route in use goes on working after it was dropped here."""
 
-    def __init__(  # noqa: PLR0913 -- the parts of a worker's routes, which those from its addresses share
+    def __init__(
         self,
         settings: Settings,
         *,

@@ -125,7 +125,7 @@ class Frontier(Protocol):
         it is harmless. Another crawl that cannot list its keys is refused: they were dropped, or are in a Bloom
         filter."""
 
-    async def lease(  # noqa: PLR0913 -- what a worker asks for
+    async def lease(
         self,
         crawls: Sequence[str],
         limit: int,

@@ -66,7 +66,7 @@ class Found:
 class Intake:
     """Turns requests and links into tasks for one crawl."""
 
-    def __init__(  # noqa: PLR0913 -- what a crawl says of its requests
+    def __init__(
         self,
         rules: UrlRules,
         settings: Settings,

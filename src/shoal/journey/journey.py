@@ -70,7 +70,7 @@ class Journey:
 
     `stop` says why a handler wants the crawl to be stopped; empty: none does."""
 
-    def __init__(  # noqa: PLR0913 -- the parts of a worker, put together in one place
+    def __init__(
         self,
         *,
         spider_name: str,

@@ -159,7 +159,7 @@ class PipeCalls:
         return delivery.times < MOST_DELIVERIES
 
     def _hand_out(self, answer: Answer, envelope: Envelope, waiting: asyncio.Future[Reply] | None) -> None:
-        told = Reply(answer.value, self._times.age(envelope.sender, answer.told, shift=0.0))
+        told = Reply(answer.value, self._times.age(envelope.sender, answer.told))
         is_known = self._given.get(envelope.number) == answer.told
         self._given[envelope.number] = answer.told
         if len(self._given) > MOST_REMEMBERED:

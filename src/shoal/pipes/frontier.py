@@ -207,7 +207,7 @@ class PipedFrontier:
     async def know_from(self, crawl: str, earlier: str) -> int:
         return await self._ask("know_from", int, crawl=crawl, earlier=earlier)
 
-    async def lease(  # noqa: PLR0913 -- as the contract has it
+    async def lease(
         self,
         crawls: Sequence[str],
         limit: int,

@@ -96,7 +96,7 @@ class ReplayReport:
 class Replay:
     """Handles the latest capture of each task of a crawl again, oldest first. `say` gets lines for people."""
 
-    def __init__(  # noqa: PLR0913 -- the parts of a replay
+    def __init__(
         self,
         crawl: str,
         *,

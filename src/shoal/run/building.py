@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process share
+async def worker_for(
     crawl: Crawl,
     spider: Spider,
     *,
@@ -281,7 +281,7 @@ def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archi
     )
 
 
-def fleet_for(  # noqa: PLR0913 -- what a fleet has of its coordinator
+def fleet_for(
     crawl: Crawl,
     places: Places,
     *,

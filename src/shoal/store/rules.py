@@ -1,6 +1,6 @@
-"""An item that is written again: `ItemRule` for stores that apply it in Python. Pure functions.
+"""Rows that no store takes. All stores refuse the same: a crawl that works on a laptop works on the fleet.
 
-Rows that no store takes. All stores refuse the same: a crawl that works on a laptop works on the fleet.
+An item that is written again: `ItemRule` for stores that apply it in Python. Pure functions.
 
 What became of an item between two moments, from what a store keeps of it. Pure.
 """
@@ -205,35 +205,6 @@ def fold(before: Folded | None, row: ItemRow, *, rule: ItemRule) -> Folded:
         version=before.version + has_changed,
         **_presence(before, row.at, is_older=is_older),
     )
-
-
-def looked_at(before: Folded, look: PageLook, *, key: str) -> Folded:
-    """The item after its page, or a page that names it, was looked at."""
-    if look.token and look.token < before.token:
-        return before
-    if key in look.keys:
-        is_later = look.at > before.last_seen
-        written_at = before.last_seen if before.written_at is None else before.written_at
-        return msgspec.structs.replace(
-            before,
-            last_seen=max(before.last_seen, look.at),
-            written_at=written_at if is_later else before.written_at,
-            **_presence(before, look.at, is_older=False),
-        )
-    if before.url != look.url or before.missing_since is not None or before.last_seen >= look.at:
-        return before
-    return msgspec.structs.replace(before, missing_since=look.at, token=max(before.token, look.token))
-
-
-def marked_gone(before: Folded, *, at: float, missing_before: float | None, unseen_since: float | None) -> Folded:
-    """The item after `Store.mark_gone`."""
-    since, limit = before.missing_since, missing_before
-    is_missing = since is not None and limit is not None and since < limit
-    is_unseen = unseen_since is not None and before.last_seen < unseen_since
-    if before.gone_at is not None or not (is_missing or is_unseen):
-        return before
-    since = unseen_since if since is None else since
-    return msgspec.structs.replace(before, gone_at=at, missing_since=since, moves=before.moves + 1)
 
 
 def fingerprint(data: bytes) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shoal.crawl.opening import Places, archive_of, opened
-from shoal.run import worker_for
+from shoal.run.building import worker_for
 from shoal.spider.loading import load_spider
 
 # Before and after each call that leaves the process: (part, verb, killed before the call?).

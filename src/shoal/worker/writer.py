@@ -42,7 +42,7 @@ class Writer:
     """Writes finished pages every `pages` pages or `seconds` seconds, whichever is first. `stored` gets each batch
     before it is settled, `settled` its results after that."""
 
-    def __init__(  # noqa: PLR0913 -- store, frontier and archive, and how often they are written
+    def __init__(
         self,
         *,
         store: Store,

@@ -12,13 +12,6 @@ from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"), "--appendfsync", "no").start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     cluster = RedisCluster(tmp_path_factory.mktemp("cluster")).start()
     yield cluster
@@ -32,9 +25,8 @@ def cluster(nodes: RedisCluster) -> RedisCluster:
 
 
 @pytest.fixture
-async def frontier(server: RedisServer) -> AsyncIterator[Frontier]:
+async def frontier(redis: RedisServer) -> AsyncIterator[Frontier]:
     """A frontier on one server whose crawl lies in eight shards."""
-    server.call("FLUSHALL")
-    frontier = await opened(sharded(server.url))
+    frontier = await opened(sharded(redis.url))
     yield frontier
     await frontier.close()

@@ -17,7 +17,7 @@ from shoal.testing.servers.programs import find_program
 from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 4))])
 async def test_every_worker_is_told_of_the_end_and_none_before_it(cluster: RedisCluster, seed: int) -> None:
     site = Site(150, seed)
     frontier = await opened(sharded(cluster.url))
@@ -83,11 +83,11 @@ async def test_a_push_through_redis_cli_reaches_the_inbox_of_a_cluster(cluster: 
     await inbox.close()
 
 
-async def test_says_which_url_a_cluster_needs(cluster: RedisCluster, server: RedisServer) -> None:
+async def test_says_which_url_a_cluster_needs(cluster: RedisCluster, redis: RedisServer) -> None:
     node = next(node for node in cluster.nodes if node is not cluster.node_of(prefix_of(CRAWL)))
     frontier = await open_frontier(node.url)
     with pytest.raises(UsageError, match="is part of a cluster: write redis\\+cluster://"):
         await frontier.open_crawl(Crawl(id=CRAWL, spider="s"))
     await frontier.close()
     with pytest.raises(UsageError, match="is no Redis Cluster: write redis://"):
-        await open_frontier(server.url.replace("redis://", "redis+cluster://"))
+        await open_frontier(redis.url.replace("redis://", "redis+cluster://"))

@@ -16,6 +16,8 @@ from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 from shoal.testing.waiting import eventually
 from shoal.worker.outages import until_reachable
 
+pytestmark = pytest.mark.full
+
 
 # Six seconds: a cluster of its own loses a node and the end of that node's file.
 async def test_links_that_a_crashed_shard_lost_with_its_last_second_are_sent_again(tmp_path: Path) -> None:

@@ -48,13 +48,13 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("step", ["deliver", "_take_out"])
+@pytest.mark.parametrize("step", ["deliver", pytest.param("_take_out", marks=pytest.mark.full)])
 async def test_links_of_a_settler_killed_on_the_way_are_delivered_by_the_next_that_asks(
-    server: RedisServer, frontier: Frontier, step: str
+    redis: RedisServer, frontier: Frontier, step: str
 ) -> None:
     home, away = lanes_apart(2)
     await frontier.put(CRAWL, [make_task(1, home)])
-    assert run([sys.executable, "-c", DYING, server.url, step, away]) == -signal.SIGKILL
+    assert run([sys.executable, "-c", DYING, redis.url, step, away]) == -signal.SIGKILL
     progress = await frontier.progress(CRAWL)
     assert (progress.done, progress.is_finished) == (1, False)
     found: list[Lease] = []
@@ -64,7 +64,7 @@ async def test_links_of_a_settler_killed_on_the_way_are_delivered_by_the_next_th
         batch = await frontier.lease([CRAWL], 100, worker="w", seconds=60.0, horizon=0.0)
         assert batch.finished == ()
         found.extend(batch.leases)
-        return len(found) >= 10 and not server.call("EXISTS", outbox)
+        return len(found) >= 10 and not redis.call("EXISTS", outbox)
 
     await eventually(has_all, pause=0.05)
     assert sorted(lease.task.key for lease in found) == list(range(10, 20))
@@ -74,9 +74,9 @@ async def test_links_of_a_settler_killed_on_the_way_are_delivered_by_the_next_th
 
 
 @pytest.fixture
-async def runner(server: RedisServer, frontier: Frontier) -> AsyncIterator[ShardRunner]:
+async def runner(redis: RedisServer, frontier: Frontier) -> AsyncIterator[ShardRunner]:
     """Runs the scripts one step at a time, as another process would."""
-    connections = RedisConnections(sharded(server.url))
+    connections = RedisConnections(sharded(redis.url))
     repair = Repair(connections).run
     yield ShardRunner(connections, repair, repair)
     await connections.close()
@@ -110,8 +110,8 @@ async def test_a_shard_that_moved_after_the_first_look_is_not_finished_by_the_se
     assert await look_again(first, await look(first))
 
 
-async def test_an_allowance_that_comes_late_counts_for_nothing(server: RedisServer, runner: ShardRunner) -> None:
-    other = await opened(sharded(server.url), pages=10)
+async def test_an_allowance_that_comes_late_counts_for_nothing(redis: RedisServer, runner: ShardRunner) -> None:
+    other = await opened(sharded(redis.url), pages=10)
     a, b = lanes_apart(2)
     late = [make_task(number, a) for number in range(10)]
     shards = await runner.shards(CRAWL)

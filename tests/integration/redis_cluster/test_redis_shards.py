@@ -14,16 +14,16 @@ from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
 
 
-async def test_a_crawl_keeps_the_number_of_shards_it_was_made_with(server: RedisServer, frontier: Frontier) -> None:
+async def test_a_crawl_keeps_the_number_of_shards_it_was_made_with(redis: RedisServer, frontier: Frontier) -> None:
     a, b = lanes_apart(2)
     await frontier.put(CRAWL, [make_task(1, a), make_task(2, b)])
-    for url in (server.url, sharded(server.url, 3)):
+    for url in (redis.url, sharded(redis.url, 3)):
         other = await opened(url)
         assert (await other.progress(CRAWL)).queued == 2
         assert (await other.put(CRAWL, [make_task(1, a), make_task(2, b)])).duplicates == 2
         assert {lane.lane for lane in await other.lanes(CRAWL)} == {a, b}
         await other.close()
-    reader = await open_frontier(server.url)
+    reader = await open_frontier(redis.url)
     assert sorted(lease.task.key for lease in await take(reader)) == [1, 2]
     assert (await reader.look_up(CRAWL, 2)).state == TaskState.LEASED
     await reader.set_state(CRAWL, CrawlState.PAUSED)
@@ -31,23 +31,22 @@ async def test_a_crawl_keeps_the_number_of_shards_it_was_made_with(server: Redis
     await reader.close()
 
 
-async def test_a_crawl_in_one_shard_stays_there(server: RedisServer) -> None:
-    server.call("FLUSHALL")
-    whole = await opened(server.url)
+async def test_a_crawl_in_one_shard_stays_there(redis: RedisServer) -> None:
+    whole = await opened(redis.url)
     await whole.put(CRAWL, [make_task(number, f"{number}.test") for number in range(20)])
-    assert server.call("EXISTS", "shoal:shards") == 0
-    other = await opened(sharded(server.url))
+    assert redis.call("EXISTS", "shoal:shards") == 0
+    other = await opened(sharded(redis.url))
     assert (await other.progress(CRAWL)).queued == 20
     assert len(await take(other)) == 20
     await other.close()
     await whole.close()
 
 
-async def test_another_crawl_of_the_same_name_may_lie_elsewhere(server: RedisServer, frontier: Frontier) -> None:
+async def test_another_crawl_of_the_same_name_may_lie_elsewhere(redis: RedisServer, frontier: Frontier) -> None:
     await frontier.put(CRAWL, [make_task(1)])
-    other = await open_frontier(server.url)
+    other = await open_frontier(redis.url)
     await other.delete_crawl(CRAWL)
-    assert [key for key in server.call("KEYS", "*") if b"books" in key] == []
+    assert [key for key in redis.call("KEYS", "*") if b"books" in key] == []
     await other.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0))
     await other.put(CRAWL, [make_task(5)])
     assert [lease.task.key for lease in await take(frontier)] == [5]
@@ -55,12 +54,12 @@ async def test_another_crawl_of_the_same_name_may_lie_elsewhere(server: RedisSer
 
 
 async def test_a_half_deleted_crawl_is_deleted_before_it_is_opened_again(
-    server: RedisServer, frontier: Frontier
+    redis: RedisServer, frontier: Frontier
 ) -> None:
     await frontier.put(CRAWL, [make_task(number, f"{number}.test") for number in range(50)])
-    server.call("HSET", "shoal:shards", CRAWL, -SHARDS)
-    server.call("DEL", *(key.decode() for key in server.call("KEYS", prefix_of(CRAWL, 0, of=SHARDS) + "*")))
-    again = await opened(sharded(server.url))
+    redis.call("HSET", "shoal:shards", CRAWL, -SHARDS)
+    redis.call("DEL", *(key.decode() for key in redis.call("KEYS", prefix_of(CRAWL, 0, of=SHARDS) + "*")))
+    again = await opened(sharded(redis.url))
     assert (await again.progress(CRAWL)).known == 0
     await again.close()
 
@@ -83,11 +82,11 @@ async def test_dead_letters_of_all_shards_are_listed_requeued_and_dropped(fronti
 
 
 async def test_crawls_that_share_hosts_have_the_number_of_shards_of_the_first(
-    server: RedisServer, frontier: Frontier
+    redis: RedisServer, frontier: Frontier
 ) -> None:
-    unsaid, other = await open_frontier(server.url), await open_frontier(sharded(server.url, 3))
+    unsaid, other = await open_frontier(redis.url), await open_frontier(sharded(redis.url, 3))
     await unsaid.open_crawl(Crawl(id="news", spider="s"))
-    assert server.call("HGET", "shoal:shards", "news") == str(SHARDS).encode()
+    assert redis.call("HGET", "shoal:shards", "news") == str(SHARDS).encode()
     with pytest.raises(UsageError, match=rf"it would share hosts with crawl 'books'.* Write \?shards={SHARDS} behind"):
         await other.open_crawl(Crawl(id="wide", spider="s"))
     assert sorted(crawl.id for crawl in await other.crawls()) == ["books", "news"]
@@ -95,7 +94,7 @@ async def test_crawls_that_share_hosts_have_the_number_of_shards_of_the_first(
     for crawl in ("books", "news"):
         await unsaid.delete_crawl(crawl)
     assert (await other.open_crawl(Crawl(id="wide", spider="s"))).pace_scope == "host"
-    assert server.call("HGETALL", "shoal:sharing") == {b"wide": b"3"}
+    assert redis.call("HGETALL", "shoal:sharing") == {b"wide": b"3"}
     await unsaid.close()
     await other.close()
 

@@ -16,6 +16,8 @@ from scaling_table import hosts, of_cores
 from shoal.insight.utilisation import TARGET_SHARE
 from shoal.model import CrawlState
 
+pytestmark = pytest.mark.full
+
 HOUR = 3600.0
 SERVER = "postgresql://db.example/results"
 COOLDOWN = float(chart_numbers()["cooldownSeconds"])

@@ -14,6 +14,8 @@ from autoscaler_rules import HpaMemory, chart_numbers, hpa, hpa_of_chart, keda, 
 from shoal.insight.advice import Advice, advise
 from shoal.insight.survey import Survey
 
+pytestmark = pytest.mark.full
+
 RECORDING = Path(__file__).with_name("recorded_load.jsonl")
 
 

@@ -6,9 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from autoscaler_rules import chart_numbers
 from scaling_table import FROM, table
+
+pytestmark = pytest.mark.full
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/autoscaling.md"
 

@@ -13,7 +13,7 @@ from shoal.testing.chaos.mischief import Act, Mischief
 from shoal.testing.chaos.plan import Deed, Event
 from shoal.testing.chaos.reserve import Reserve
 from shoal.testing.clock import FakeClock
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 
 NEVER = 10**6
 URLS = [f"http://shop.test/{number}" for number in range(10)]

@@ -12,7 +12,7 @@ from shoal.crawl.opening import Places, shared_results
 from shoal.model import Crawl, CrawlState
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 
 
 class Watched(MemoryFrontier):

@@ -17,8 +17,9 @@ from shoal.model import Crawl, Dead, Done, Pool, Task, TaskState
 from shoal.settings.table import Settings
 from shoal.store.base import FetchRow
 from shoal.testing.clock import FakeClock
-from shoal.testing.fakes import MemoryStore, store_for_all, task_for
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.fakes import store_for_all, task_for
+from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.testing.memory_store import MemoryStore
 from shoal.text.secrets import MASK
 from shoal.urls.canonical import key_of, named_key, spelling_names
 

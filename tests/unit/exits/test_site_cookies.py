@@ -18,7 +18,7 @@ from shoal.frontier.rules.constants import MAX_KEPT_SESSIONS
 from shoal.model import DIRECT, Crawl
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import lease_for, respond
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 
 URL = "https://www.shop.example/page"
 NOW = 1_000_000.0

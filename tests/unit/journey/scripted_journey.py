@@ -18,7 +18,7 @@ from shoal.journey.robots import LaneRules
 from shoal.model import Crawl, LaneUpdate, Lease
 from shoal.settings.table import Settings
 from shoal.testing.fakes import Answer, ScriptedFetcher, lease_for, passages_for, respond
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls.canonical import UrlRules
 
 URL = "https://a.test/page"

@@ -21,7 +21,7 @@ from shoal.journey.robots import LaneRules
 from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Pool, Retry
 from shoal.settings.table import Settings
 from shoal.testing.fakes import lease_for, passages_for, respond
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls.canonical import UrlRules, key_of
 
 URL = "https://a.test/page"

@@ -22,7 +22,7 @@ from shoal.model import DIRECT, Crawl, Dead, Done, ExitUse, Lease, Pool, Release
 from shoal.settings.table import Settings
 from shoal.spider.session import Session
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, respond
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls.canonical import UrlRules
 
 URL = "https://a.test/page"

@@ -19,7 +19,7 @@ from shoal.journey.robots import LaneRules
 from shoal.settings.table import Settings
 from shoal.store.base import all_item_keys
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, passages_for, respond
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls.canonical import UrlRules
 
 URL = "https://a.test/page"

@@ -20,6 +20,8 @@ from pace_simulation import (
 
 from shoal.policy.retries import Verdict
 
+pytestmark = pytest.mark.full
+
 SECONDS = 240.0
 SETTLED = 60.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.crawl.adding import has_room
 from shoal.model import Crawl, CrawlState, Task
 from shoal.testing.clock import FakeClock
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 
 
 async def test_a_cancelled_crawl_has_no_more_room_than_it_had() -> None:

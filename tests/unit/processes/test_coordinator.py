@@ -17,7 +17,7 @@ from shoal.run.coordinator import Coordinator
 from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.worker.machine import this_machine
 
 

@@ -17,7 +17,7 @@ from shoal.duties.alerts.rules import WatchedCrawl, findings_of
 from shoal.frontier.rules.constants import SUSPECT_LOSSES
 from shoal.model import Crawl, CrawlState, Lease, Progress, Task, WorkerBeat
 from shoal.testing.clock import FakeClock
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import wait_until
 from shoal.worker.black_box import BlackBox, Reading, RunningPage
 from shoal.worker.deaths import (

@@ -18,7 +18,7 @@ from shoal.journey.intake import Intake
 from shoal.model import Crawl, CrawlState
 from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import loop_turns
 from shoal.urls.canonical import UrlRules
 

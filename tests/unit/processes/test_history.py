@@ -16,7 +16,7 @@ from shoal.model import Crawl, Done, Figures, Point, Progress, WorkerBeat
 from shoal.run.coordinator import Coordinator
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import eventually
 from shoal.worker.machine import this_machine
 

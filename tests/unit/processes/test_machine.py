@@ -12,7 +12,7 @@ import pytest
 from shoal.model import Crawl, Task, WorkerBeat
 from shoal.run.coordinator import Coordinator
 from shoal.testing.clock import FakeClock
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.worker.machine import is_running, this_machine
 
 

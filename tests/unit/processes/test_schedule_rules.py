@@ -228,7 +228,7 @@ YEAR = [
     (Timing(cron="30 6 * * *", timezone="Europe/Berlin"), 366),
     (Timing(cron="30 2 * * *", timezone="Europe/Berlin"), 366),
     (Timing(cron="30 1 * * *", timezone="America/New_York", jitter=7200.0), 366),
-    (Timing(cron="0 * * * *", timezone="Europe/Berlin", jitter=1200.0), 366 * 24),
+    pytest.param(Timing(cron="0 * * * *", timezone="Europe/Berlin", jitter=1200.0), 366 * 24, marks=pytest.mark.full),
     (Timing(cron="0 9 * * mon-fri", timezone="Europe/Berlin"), 260),
     (Timing(cron="0 0 L * *", timezone="Europe/Berlin"), 12),
     (Timing(cron="0 12 29 2 *", timezone="America/New_York"), 1),

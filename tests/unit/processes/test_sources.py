@@ -20,7 +20,7 @@ from shoal.settings.table import Settings
 from shoal.spider.spider import Pages
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import Watched
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls.canonical import UrlRules
 
 

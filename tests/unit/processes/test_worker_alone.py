@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from worker_in_memory import HOST, Bench
+from worker_in_memory import HOST, Bench, OneByOne
 
 from shoal.fetch.base import Fetch
 from shoal.frontier.rules.tasks import NO_LEASE
 from shoal.model import TaskState
-from shoal.testing.fakes import Answer, ScriptedFetcher, respond, task_for
+from shoal.testing.fakes import Answer, ScriptedFetcher, task_for
 from shoal.testing.waiting import eventually, loop_turns, wait_until
 from shoal.worker.black_box import BlackBox
 from shoal.worker.deaths import death_of
@@ -24,19 +24,6 @@ from shoal.worker.renewals import Renewals
 from shoal.worker.shared_slots import Solitude
 
 SUSPECT = task_for(f"{HOST}/suspect")
-
-
-class OneByOne(ScriptedFetcher):
-    """Answers as many requests as it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__(otherwise=respond(f"{HOST}/", ""))
-        self.allowed = asyncio.Semaphore(0)
-
-    async def fetch(self, request: Fetch) -> Answer:
-        answer = await super().fetch(request)
-        await self.allowed.acquire()
-        return answer
 
 
 async def bench_with_suspect(solitude: Solitude | None = None) -> tuple[Bench, OneByOne, asyncio.Task[int]]:

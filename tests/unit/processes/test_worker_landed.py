@@ -14,7 +14,7 @@ from shoal import Item, Page
 from shoal.fetch.base import Fetch
 from shoal.model import Crawl, Lease, LeaseBatch
 from shoal.testing.fakes import Answer, ScriptedFetcher, Watched, respond, task_for
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import eventually, loop_turns
 from shoal.worker.slots import CAPPED_SECONDS, CROWD, PAGES_IN_A_CROWD, PAGES_PER_ROUND, LeaseCalls, Slots, Turns
 

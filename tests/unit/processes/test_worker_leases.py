@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from worker_in_memory import HOST, Bench
+from worker_in_memory import HOST, Bench, OneByOne
 
 from shoal.fetch.base import Fetch
 from shoal.model import Crawl, Done, Lease, Pool, WorkerBeat
@@ -82,23 +82,6 @@ async def test_a_start_waits_for_its_exit_and_a_late_one_takes_the_exits_new_slo
     assert await bench.run() == 2
     assert bench.count("reserve") == 1
     assert {request.exit for request in bench.fetcher.requests} == {"x"}
-
-
-class OneByOne(ScriptedFetcher):
-    """Answers as many requests as it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__(otherwise=respond(f"{HOST}/", ""))
-        self.allowed = asyncio.Semaphore(0)
-
-    async def fetch(self, request: Fetch) -> Answer:
-        answer = await super().fetch(request)
-        await self.allowed.acquire()
-        return answer
-
-    def let_go(self, number: int) -> None:
-        for _ in range(number):
-            self.allowed.release()
 
 
 async def scarce_work(other: WorkerBeat, *, in_hand: int) -> tuple[Bench, OneByOne, asyncio.Task[int]]:

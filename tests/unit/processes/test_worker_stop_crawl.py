@@ -10,7 +10,7 @@ from worker_in_memory import HOST, Bench
 
 from shoal import Item, Page, Spider, StopCrawl
 from shoal.model import CrawlState, Done
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 
 PAGES = [f"/{number}" for number in range(20)]
 

@@ -18,8 +18,9 @@ from shoal.model import Crawl, Done, Lease, Result, SettleReport
 from shoal.settings.table import Settings
 from shoal.store.base import FetchRow, ItemRow, ItemRule
 from shoal.testing.archive_contract import everything, raw_page
-from shoal.testing.fakes import MemoryStore, Watched, task_for
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.fakes import Watched, task_for
+from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.testing.memory_store import MemoryStore
 from shoal.testing.waiting import SECONDS, eventually, loop_turns
 from shoal.worker.writer import BATCH_BYTES, FOUND_PER_PUT, LINK_BYTES, Writer, rule_of
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shoal import Item, Page, Spider
-from shoal.fetch.base import Response
+from shoal.fetch.base import Fetch, Response
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
@@ -16,8 +16,9 @@ from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.robots import LaneRules
 from shoal.model import Crawl
 from shoal.settings.table import Settings
-from shoal.testing.fakes import MemoryStore, ScriptedFetcher, Watched, passages_for, respond, task_for
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.fakes import Answer, ScriptedFetcher, Watched, passages_for, respond, task_for
+from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.testing.memory_store import MemoryStore
 from shoal.testing.waiting import eventually
 from shoal.urls.canonical import UrlRules
 from shoal.worker.black_box import BlackBox
@@ -133,3 +134,20 @@ class Bench:
 
 def page(url: str, links: str) -> Response:
     return respond(url, "".join(f"<a href={link}>x</a>" for link in links.split()))
+
+
+class OneByOne(ScriptedFetcher):
+    """Answers as many requests as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(otherwise=respond(f"{HOST}/", ""))
+        self.allowed = asyncio.Semaphore(0)
+
+    async def fetch(self, request: Fetch) -> Answer:
+        answer = await super().fetch(request)
+        await self.allowed.acquire()
+        return answer
+
+    def let_go(self, number: int) -> None:
+        for _ in range(number):
+            self.allowed.release()

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from shoal.store.base import ItemFilter, StoredItem
-from shoal.testing.fakes import MemoryStore
+from shoal.testing.memory_store import MemoryStore
 
 
 class CannedStore(MemoryStore):

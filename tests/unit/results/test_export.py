@@ -19,7 +19,7 @@ from shoal.results.export import ExportRequest, check_target, export
 from shoal.store.base import ItemFilter, ItemRule
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.contract.store.rows import files_no_larger_than, item
-from shoal.testing.fakes import MemoryStore
+from shoal.testing.memory_store import MemoryStore
 
 FORMATS = ["jsonl", "ndjson", "json", "csv", "parquet"]
 

@@ -14,7 +14,8 @@ from shoal import Item, Page, Spider
 from shoal.archive import open_archive
 from shoal.archive.base import Archive, RawPage, packed
 from shoal.results.replay import ReplayReport
-from shoal.run import replay_for, settings_of
+from shoal.run.building import replay_for
+from shoal.run.intakes import settings_of
 from shoal.store.base import Store
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.archive_contract import raw_page

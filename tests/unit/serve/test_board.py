@@ -16,7 +16,7 @@ from shoal.serve.board import LOOK_SECONDS, Board
 from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.memory_frontier import MemoryFrontier
 
 CRAWLS = 50
 

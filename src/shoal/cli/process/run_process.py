@@ -54,8 +54,9 @@ from shoal.model import Crawl, CrawlState, Progress
 from shoal.policy.limits import reached_by
 from shoal.policy.verdicts import is_stopped, why_not_whole
 from shoal.results.export import STDOUT, ExportRequest, check_targets, export
-from shoal.run import WorkPlace, intake_of, run_crawl
 from shoal.run.coordinator import Coordinator
+from shoal.run.intakes import intake_of
+from shoal.run.running import WorkPlace, run_crawl
 from shoal.settings.table import CONFIG_FILE
 from shoal.settings.values import parse_duration
 from shoal.store.base import ItemFilter, Store

@@ -27,7 +27,7 @@ from shoal.crawl.sources import has_start
 from shoal.errors import ServerUnreachable, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
-from shoal.run import settings_of
+from shoal.run.intakes import settings_of
 from shoal.spider.loading import made
 from shoal.spider.spider import Spider
 from shoal.text.secrets import masked

@@ -33,8 +33,9 @@ from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError,
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.policy.verdicts import faults_of
-from shoal.run import listener_at, settings_of, worker_for
+from shoal.run.building import worker_for
 from shoal.run.coordinator import StatesSeen
+from shoal.run.intakes import listener_at, settings_of
 from shoal.settings.table import Settings
 from shoal.spider.loading import load_spiders, made
 from shoal.spider.spider import Spider, spider_name

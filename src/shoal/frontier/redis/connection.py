@@ -124,7 +124,11 @@ class Connection:
         run_id = "" if unchecked else self.run_id
         sha = self._scripts[verb].sha
         expected = self.times.expected(prefix)
-        time = self.clock() if expected is None else f"{self.clock()}/{expected!r}"
+        time = (
+            self.clock()
+            if expected is None
+            else f"{self.clock()}/{expected.time!r}/{expected.way!r}/{expected.shift!r}"
+        )
         await self._write(_packed(("EVALSHA", sha, 1, prefix, time, run_id, *args)))
 
     async def send_bare_script(self, verb: str, prefix: str, args: Sequence[Argument]) -> None:

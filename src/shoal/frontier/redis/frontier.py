@@ -165,7 +165,7 @@ class RedisFrontier:
     async def know_from(self, crawl: str, earlier: str) -> int:
         return await know_from(self._runner, crawl, earlier)
 
-    async def lease(  # noqa: PLR0913 -- as the contract has it
+    async def lease(
         self,
         crawls: Sequence[str],
         limit: int,
@@ -220,11 +220,13 @@ class RedisFrontier:
         return await self._runner.readable(crawl, lambda: views.rules(self._runner, crawl, lane))
 
     async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT, missed: float = 0.0) -> float:  # noqa: A002 -- as the contract has it
+        times = self._connections.times
+        asked = times.now()
         _, wait, time_of_crawl = await self._runner.change(crawl, "reserve", lane, exit, number(missed), lane=lane)
         now, shift = map(float, time_of_crawl.split())
         shards = await self._runner.shards(crawl)
         prefix = shards[shard_of(lane, of=len(shards))].prefix
-        return float(wait) - self._connections.times.age(prefix, now, shift=shift)
+        return float(wait) - times.age(prefix, now - shift, asked=asked)
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
         return await self._runner.readable(crawl, lambda: exits.exits(self._runner, crawl, limit=limit))

@@ -100,11 +100,8 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
         if terms.offers:
             await offer_first(runner, shards, terms.offers)
         batch = await (_lease_one(runner, shards[0], part) if len(shards) == 1 else _lease_many(runner, shards, part))
-        # When the answer came, or should have come, not when the server lent: a start may come late by the way of an
-        # answer, never early.
-        answered = time.monotonic() - batch.age
-        at = at or answered
-        leases += batch.leases if at == answered else _later(batch.leases, answered - at)
+        at = at or batch.answered
+        leases += batch.leases if at == batch.answered else _later(batch.leases, batch.answered - at)
         for shard in dict.fromkeys(batch.unreadable):
             await runner.mend(shard)
         if leases and leases[0].alone:
@@ -168,11 +165,12 @@ async def evict(
 class _Lent(msgspec.Struct, kw_only=True):
     """The leases that scripts gave, and what they said of their shards. Stopped: crawls and lanes whose next task is a
     suspect, which must not be lent in company. Overtaken: other workers took some of the tasks between the survey and
-    the script."""
+    the script. Answered: when the answer came, or should have come, not when the server lent: a start may come late by
+    the way of an answer, never early."""
 
     leases: list[Lease] = msgspec.field(default_factory=list)
     ask_again: float = 1.0
-    age: float = 0.0
+    answered: float = 0.0
     epoch: int = 0
     gone: list[str] = msgspec.field(default_factory=list)
     posted: list[Shard] = msgspec.field(default_factory=list)
@@ -344,7 +342,6 @@ async def _finished(runner: ShardRunner, crawls: Sequence[str], lent: _Lent) -> 
 
 def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]], *, asked: float) -> _Lent:
     lent = _Lent()
-    ages: list[float] = []
     for shard, answer in answers.items():
         if answer[0] == b"none":
             if shard.crawl not in lent.gone:
@@ -355,8 +352,10 @@ def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]], *, asked: flo
         times, *overdue = answer[2].split(b"\n")
         ask_again, now, shift = map(float, times.split())
         lent.overdue += [shard_named(crawl.decode(), shard) for crawl in overdue]
-        runner.connections.times.note(shard.prefix, now, asked=asked)
-        ages.append(runner.connections.times.age(shard.prefix, now, shift=shift))
+        runner.connections.times.note(shard.prefix, now, shift=shift, asked=asked)
+        age = runner.connections.times.age(shard.prefix, now - shift, asked=asked)
+        # Before the leases are decoded: that takes time, too.
+        lent.answered = max(lent.answered, time.monotonic() - age)
         lent.ask_again = min(lent.ask_again, ask_again)
         ending = answer[3]
         if ending == b"1":
@@ -374,7 +373,6 @@ def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]], *, asked: flo
                 lent.unreadable.append(shard)
             if b"s" in part[3]:
                 lent.stopped.add((shard.crawl, part[0].decode()))
-    lent.age = min(ages, default=0.0)
     return lent
 
 

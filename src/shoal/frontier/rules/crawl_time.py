@@ -5,23 +5,36 @@ its own steady clock how far the crawl's time can have come: what the clock is a
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from shoal.frontier.rules.constants import AWAY_SHARE, CLOCK_SECONDS, LONGEST_BREAK, STEP_SECONDS
 
 
-def reckon(clock: float, *, last: float, shift: float, expected: float | None) -> tuple[float, float]:
+class Expected(NamedTuple):
+    """What a process knows of a crawl's time by its own steady clock: it is `time`, or later by up to `way`, the
+    seconds that its latest call took. When in those seconds the frontier answered is not known. `shift` was the
+    crawl's shift then."""
+
+    time: float
+    way: float
+    shift: float
+
+
+def reckon(clock: float, *, last: float, shift: float, expected: Expected | None) -> tuple[float, float]:
     """The time of a crawl and the new shift. `last` is its latest time that was noted, `expected` what the caller
-    reckons by its own steady clock; None: it has not asked before.
+    knows; None: it has not asked before.
 
     A clock that is ahead of what is expected was stepped forward, or the caller's request lay in a server that stood
     still: the crawl's time stands still as well. A clock that is behind the last time was stepped back: the crawl's
-    time goes on from there."""
+    time goes on from there. Either way it goes on from the earliest possible time: if it were ahead, lanes would lease
+    starts too close to those that they have leased. Another shift than the caller knows means that the crawl's time
+    may have stood still since its last call: then the latest noted time is the earliest possible one."""
     now = clock + shift
-    if expected is not None and now > expected + STEP_SECONDS:
-        now = max(last, expected)
-    elif now < last:
-        now = last if expected is None else max(last, min(expected, last + CLOCK_SECONDS))
-    else:
+    is_ahead = expected is not None and now > expected.time + expected.way + STEP_SECONDS
+    if not is_ahead and now >= last:
         return now, shift
+    earliest = expected.time if expected is not None and expected.shift == shift else last
+    now = max(last, earliest if is_ahead else min(earliest, last + CLOCK_SECONDS))
     return now, now - clock
 
 
@@ -30,7 +43,7 @@ def is_noted(now: float, *, last: float) -> bool:
     return now >= last + CLOCK_SECONDS
 
 
-def was_away(now: float, *, last: float, expected: float | None, seconds: float) -> bool:
+def was_away(now: float, *, last: float, expected: Expected | None, seconds: float) -> bool:
     """Whether the frontier was away for so long that leases of `seconds` may have ended meanwhile although their
     workers live: nobody asked or renewed in that time, and the caller is not new.
 

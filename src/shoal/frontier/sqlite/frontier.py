@@ -198,7 +198,7 @@ class SqliteFrontier:
         await self._look(earlier, check_earlier)
         return new
 
-    async def lease(  # noqa: PLR0913 -- as the contract has it
+    async def lease(
         self,
         crawls: Sequence[str],
         limit: int,

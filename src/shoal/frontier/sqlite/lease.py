@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -99,16 +99,17 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
     leases = _lend_from(*choose(ledgers, terms, Reclaims(db, at=at, seconds=terms.seconds, names=found)), terms, db=db)
     leases.sort(key=attrgetter("wait"))
     finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
-    was_passed_over = not leases and any(ledger.was_passed_over for ledger in ledgers)
+    passed_over = {ledger.crawl.name for ledger in ledgers if ledger.was_passed_over}
+    if passed_over:
+        passed_over -= {lease.crawl for lease in leases}
     for ledger in ledgers:
         ledger.flush()
         if not at.mended:
             _check_not_stuck(ledger)
-        at.times.note(ledger.crawl.name, ledger.now, asked=asked)
-    again = min([_ask_again(ledger, terms.kinds) for ledger in ledgers], default=MAX_ASK_AGAIN)
+        at.times.note(ledger.crawl.name, ledger.now, shift=ledger.crawl.clock_shift, asked=asked)
     return LeaseBatch(
         leases=leases,
-        ask_again=max(again, BUSY_SECONDS) if was_passed_over else again,
+        ask_again=min([_ask_again(ledger, terms.kinds, passed_over) for ledger in ledgers], default=MAX_ASK_AGAIN),
         at=answered,
         epoch=sum(ledger.crawl.epoch for ledger in ledgers),
         finished=tuple(finished),
@@ -341,8 +342,9 @@ def _check_not_stuck(ledger: Ledger) -> None:
         raise Stuck(crawl.name)
 
 
-def _ask_again(ledger: Ledger, kinds: Sequence[str]) -> float:
-    """Seconds until a task of these kinds can be lent that is in this crawl already."""
+def _ask_again(ledger: Ledger, kinds: Sequence[str], passed_over: Collection[str]) -> float:
+    """Seconds until a task of these kinds can be lent that is in this crawl already. `passed_over`: the crawls that
+    lent none because their lanes wait for the exits of other workers; each delays only itself."""
     crawl = ledger.crawl
     if crawl.state != CrawlState.RUNNING:
         return MAX_ASK_AGAIN
@@ -351,4 +353,5 @@ def _ask_again(ledger: Ledger, kinds: Sequence[str]) -> float:
         times.append(next_lane)
     if ledger.kinds is not None:
         times.append(ledger.kinds.next_due(ledger.kinds.numbers(kinds)))
-    return ask_again_in([at for at in times if at is not None], now=ledger.now)
+    seconds = ask_again_in([at for at in times if at is not None], now=ledger.now)
+    return max(seconds, BUSY_SECONDS) if crawl.name in passed_over else seconds

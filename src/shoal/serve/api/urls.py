@@ -13,7 +13,7 @@ from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.journey.intake import Intake
 from shoal.model import Crawl, CrawlState
-from shoal.run import intake_of
+from shoal.run.intakes import intake_of
 from shoal.serve.answers import Refusal, json_answer, refusal_of
 from shoal.serve.api.operations import Call
 from shoal.serve.api.shapes import AddedUrls

@@ -23,8 +23,9 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import WORKER_LOST
 from shoal.insight.stats import Snapshot
 from shoal.model import Crawl
-from shoal.run import fleet_for, intake_of
+from shoal.run.building import fleet_for
 from shoal.run.coordinator import Coordinator
+from shoal.run.intakes import intake_of
 from shoal.settings.table import FRONTIER_VARIABLE
 from shoal.spider.loading import load_spider
 from shoal.spider.spider import Spider

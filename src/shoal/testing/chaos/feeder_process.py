@@ -13,8 +13,8 @@ from shoal import Stdin
 from shoal.crawl.opening import frontier_at
 from shoal.crawl.record import record_of
 from shoal.insight.stats import Snapshot
-from shoal.run import intake_of
 from shoal.run.coordinator import Coordinator
+from shoal.run.intakes import intake_of
 from shoal.settings.table import FRONTIER_VARIABLE
 from shoal.spider.loading import load_spider
 from shoal.worker.outages import until_reachable

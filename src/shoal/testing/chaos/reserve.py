@@ -10,7 +10,7 @@ from shoal.crawl.sources import feed
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import Crawl
-from shoal.run import intake_of
+from shoal.run.intakes import intake_of
 from shoal.spider.spider import Request
 from shoal.testing.chaos.diary import unsaid
 from shoal.worker.outages import until_reachable

@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Done, Lease, LeaseBatch, Task, TaskState, TaskStatus
-from shoal.run import intake_of
+from shoal.run.intakes import intake_of
 from shoal.testing.chaos.diary import POLL_SECONDS, unsaid, until
 from shoal.worker.outages import until_reachable
 

@@ -12,7 +12,7 @@ import msgspec
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import outcome_of
 from shoal.model import Crawl, Progress, TaskState, TaskStatus
-from shoal.run import intake_of
+from shoal.run.intakes import intake_of
 from shoal.store.base import FetchRow, ItemFilter, Store, StoredItem
 from shoal.text.errors import several
 

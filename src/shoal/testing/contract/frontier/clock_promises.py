@@ -39,6 +39,21 @@ VERBS: dict[str, Callable[[Frontier], Awaitable[object]]] = {
 }
 
 
+class SlowLine:
+    """The clock of a frontier as a process reads it whose next call takes so many seconds, and whose answer so many."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self.there = self.back = 0.0
+
+    def __call__(self) -> float:
+        self._clock.advance(self.there)
+        now = self._clock()
+        self._clock.advance(self.back)
+        self.there = self.back = 0.0
+        return now
+
+
 class ClockPromises(FrontierCase):
     """Steps of the clock, and times in which nobody could reach the frontier."""
 
@@ -77,6 +92,30 @@ class ClockPromises(FrontierCase):
         assert min(gaps) >= 2.0 - 1e-6
         # A clock that went back is noticed by a time that is up to a second old.
         assert max(gaps) <= 3.5
+
+    @pytest.mark.parametrize("slow", [0.2, 3.0])
+    @pytest.mark.parametrize("seconds", [-HOUR, HOUR])
+    @pytest.mark.parametrize("asks_next", ["the same process", "another process"])
+    async def test_a_lane_keeps_its_pace_when_the_clock_is_stepped_after_a_call_that_took_long(
+        self, steady: Frontier, tmp_path: Path, clock: FakeClock, slow: float, seconds: float, asks_next: str
+    ) -> None:
+        """What its answer says of the crawl's time may be as old as the call, or as new as the answer. Another process
+        does not know that the crawl's time stood still during that call."""
+        line = SlowLine(clock)
+        other = await self.open(tmp_path, line, clock.steady)
+        await self.begin(steady, interval=0.1, tasks=100)
+        starts, later = [], (10,) if asks_next == "the same process" else ()
+        for call in range(20):
+            line.there = slow if call == 9 else 0.0
+            batch = await take(other if call in (0, 9, *later) else steady, 5, horizon=1.0, worker=f"w{call}")
+            starts += [clock.steady() + lease.wait for lease in batch.leases]
+            clock.advance(0.4)
+            if call == 9:
+                clock.step(seconds)
+        gaps = [later - earlier for earlier, later in itertools.pairwise(sorted(starts))]
+        assert len(gaps) > 50
+        assert min(gaps) >= 0.1 - 1e-6
+        await other.close()
 
     async def test_a_step_forward_ends_no_lease(self, steady: Frontier, other: Frontier, clock: FakeClock) -> None:
         await self.begin(steady, interval=0.0, tasks=2)

@@ -105,6 +105,23 @@ class OfferPromises(FrontierCase):
         assert (batch.leases, batch.ask_again >= BUSY_SECONDS) == ([], True)
         assert exits_of(await ask(second, offer("b1", cap=1), worker="w2")) == ["b1"]
 
+    async def test_a_crawl_that_waits_for_the_exits_of_others_does_not_delay_the_crawls_of_the_same_call(
+        self, frontier: Frontier, second: Frontier, clock: FakeClock
+    ) -> None:
+        await fill(frontier, 9, LANE)
+        mine = offer("a1", cap=1)
+        assert exits_of(await ask(frontier, mine)) == ["a1"]
+        assert exits_of(await ask(second, offer("b1", cap=1), limit=0, worker="w2")) == []
+        await frontier.open_crawl(Crawl(id="other", spider="s", interval=0.1, cap=9, pace_scope="crawl"))
+        await frontier.put("other", [make_task(number, "b.test") for number in (1, 2)])
+        terms: dict[str, Any] = {"worker": "w1", "seconds": LEASE_SECONDS, "horizon": 0.0, "offers": [mine]}
+        assert len((await frontier.lease(["other"], 9, **terms)).leases) == 1
+        batch = await frontier.lease([CRAWL, "other"], 9, **terms)
+        assert batch.leases == []
+        assert batch.ask_again == pytest.approx(0.1)
+        clock.advance(0.1)
+        assert [lease.crawl for lease in (await frontier.lease([CRAWL, "other"], 9, **terms)).leases] == ["other"]
+
     async def test_lanes_that_wait_for_the_exits_of_others_do_not_hold_back_the_rest(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:

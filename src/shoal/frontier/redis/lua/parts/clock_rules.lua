@@ -7,13 +7,10 @@ clock_rules = {}
 -- twin: rules/crawl_time.py reckon
 function clock_rules.reckon(clock, last, shift, expected)
   local time = clock + shift
-  if expected and time > expected + STEP_SECONDS then
-    time = math.max(last, expected)
-  elseif time < last then
-    time = expected and math.max(last, math.min(expected, last + CLOCK_SECONDS)) or last
-  else
-    return time, shift
-  end
+  local is_ahead = expected and time > expected.time + expected.way + STEP_SECONDS
+  if not is_ahead and time >= last then return time, shift end
+  local earliest = expected and expected.shift == shift and expected.time or last
+  time = math.max(last, is_ahead and earliest or math.min(earliest, last + CLOCK_SECONDS))
   return time, time - clock
 end
 

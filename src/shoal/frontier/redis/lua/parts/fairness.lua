@@ -1,7 +1,7 @@
 -- gives: share_out
 -- How a lease call shares its room among the lanes that may start.
 
--- twin: rules/fairness.py share_out
+-- twin: rules/lanes.py share_out
 function share_out(rooms, limit)
   local given = {}
   for i = 1, #rooms do given[i] = 0 end

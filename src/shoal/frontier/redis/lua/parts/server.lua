@@ -3,14 +3,15 @@
 --
 -- KEYS[1]  the prefix of all keys of a script; they share its hash tag
 -- ARGV[1]  the time in seconds, for tests; "" is the server's own. Behind a "/" the time that the caller expects a crawl to have by its
---          own steady clock, if it asked before (see clock_rules)
+--          own steady clock, if it asked before, by how much it may be later, and the crawl's shift that it knows (see clock_rules),
+--          each behind another "/"
 P, call, format, pack, unpack_struct = KEYS[1], redis.call, string.format, struct.pack, struct.unpack
 
 local MAX_VALUES = 1000
 server_seconds, server_microseconds = unpack(call('TIME'))
-local given, expected_text = string.match(ARGV[1], '^(.-)/(.+)$')
+local given, expected_text, way, shift = string.match(ARGV[1], '^(.-)/(.-)/(.-)/(.+)$')
 now = tonumber(given or ARGV[1]) or server_seconds + server_microseconds / 1000000
-expected = tonumber(expected_text)
+expected = given and {time = tonumber(expected_text), way = tonumber(way), shift = tonumber(shift)}
 
 -- Fields of a hash by name; a field that the hash does not have is false.
 function read_fields(key, ...)
