@@ -73,7 +73,7 @@ class FieldsSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def fields_seen(store: Store, spider: str, *, sample: int = SAMPLE) -> FieldsSeen:
-    """Read items of the spider and collect their fields; `most` items, 0: all."""
+    """Read items of the spider and collect their fields; at most `sample` items, 0: all."""
     bits: dict[str, int] = {}
     counts: dict[str, int] = {}
     looked, unkept = 0, 0

@@ -138,7 +138,7 @@ def overflow(notes: Notes, messages: Sequence[Message], targets: Sequence[Target
 
 
 def due(notes: Notes, *, now: float) -> dict[str, Message]:
-    """The first message of each target that is to be told something now."""
+    """The first message of each target whose pause is over."""
     return {name: queue.messages[0] for name, queue in notes.queues.items() if queue.messages and queue.again <= now}
 
 

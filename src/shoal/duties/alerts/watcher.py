@@ -96,7 +96,7 @@ class Watchman:
             await asyncio.sleep(self._config.every)
 
     async def finish(self, *, looks: bool) -> None:
-        """Release the duty; `looks`: after a last check."""
+        """Release the duty; `looks`: check once more before."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_LOOK_SECONDS):
                 if looks:

@@ -1,9 +1,7 @@
-"""What people order of schedules, by a command or over HTTP: new ones, pauses, a run at once. Kept in the frontier.
+"""The records of schedules in the frontier: the orders of people, and the notes of the coordinator about runs.
 
-Whoever orders holds a duty for a moment, so that no order is lost between two of them; the coordinator only reads.
-
-What is known of each schedule's runs: noted in the frontier by the coordinator that starts them.
-"""
+A command or request that changes the orders holds their duty for a moment, so that no order is lost; the coordinator
+only reads them."""
 
 from __future__ import annotations
 
