@@ -9,7 +9,7 @@ from typing import Any
 from stage import Stage
 
 from shoal.duties.schedules.config import Schedule, Timing
-from shoal.duties.schedules.orders import Entry, Notes, RunState, ScheduleState
+from shoal.duties.schedules.orders import Notes, RunState, ScheduledRun, ScheduleState
 from shoal.frontier.base import Frontier
 from shoal.model import CrawlState, Point
 from shoal.testing.clock import FakeClock
@@ -73,7 +73,7 @@ def _schedules(now: float) -> Notes:
         _run("2", now - 2 * day, "skipped", number=3, reason="shop-1 is paused"),
         _run("3", now - day, "failed", took=90.0, reason=missing, log="shoal-logs/books-3.log"),
     )
-    going = Entry(run="4", due=now - 4000, state="running", started=now - 3990, crawl=CRAWL)
+    going = ScheduledRun(run="4", due=now - 4000, state="running", started=now - 3990, crawl=CRAWL)
     states = {
         SCHEDULE: ScheduleState(rhythm=daily.rhythm, passed=now, history=runs),
         "prices": ScheduleState(rhythm=often.rhythm, passed=now, current=going, history=runs[:1]),
@@ -82,8 +82,8 @@ def _schedules(now: float) -> Notes:
     return Notes(states=states, filed={one.name: one for one in (daily, often, rare)})
 
 
-def _run(run: str, due: float, state: RunState, *, took: float = 0.0, **more: Any) -> Entry:
-    return Entry(run=run, due=due, state=state, started=due if took else 0.0, ended=due + took, **more)
+def _run(run: str, due: float, state: RunState, *, took: float = 0.0, **more: Any) -> ScheduledRun:
+    return ScheduledRun(run=run, due=due, state=state, started=due if took else 0.0, ended=due + took, **more)
 
 
 async def _history(frontier: Frontier, clock: FakeClock) -> None:

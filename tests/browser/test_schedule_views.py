@@ -13,7 +13,7 @@ from stage import Stage
 from test_hostile_text import MARKUP, QUOTES, SCRIPT_LINK, check
 
 from shoal.duties.schedules.config import Schedule, Timing
-from shoal.duties.schedules.orders import Entry, Notes, ScheduleState
+from shoal.duties.schedules.orders import Notes, ScheduledRun, ScheduleState
 
 pytestmark = pytest.mark.full
 
@@ -132,7 +132,7 @@ def test_says_how_to_make_one_and_shows_it_without_a_reload(tmp_path: Path, page
 def test_readers_see_no_buttons_and_hostile_text_as_text(tmp_path: Path, page: Page, errors: Errors) -> None:
     errors.expect("401")
     stage = Stage(tmp_path)
-    run = Entry(run="1", due=1e9, state="failed", crawl=SCRIPT_LINK, reason=MARKUP, log=MARKUP)
+    run = ScheduledRun(run="1", due=1e9, state="failed", crawl=SCRIPT_LINK, reason=MARKUP, log=MARKUP)
     hostile = Schedule(name=QUOTES, spider=MARKUP, timing=Timing(every=60), arguments={MARKUP: MARKUP})
     stage.schedules(Notes(filed={QUOTES: hostile}, states={QUOTES: ScheduleState(history=(run,))}))
     with stage.serving(environ=TOKENS) as url:

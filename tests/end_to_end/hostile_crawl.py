@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from shoal.crawl.opening import Places, opened
-from shoal.insight.fate import Fate, fate_of
+from shoal.insight.why import Fate, fate_of
 from shoal.model import DeadFilter, Progress
 from shoal.store.base import ItemFilter
 from shoal.testing.fakes import store_for_all

@@ -17,7 +17,7 @@ from shoal.crawl.beginning import begin
 from shoal.crawl.opening import Places, opened
 from shoal.crawl.sources import feed, requests_of
 from shoal.frontier.base import Frontier
-from shoal.insight.fate import fate_of
+from shoal.insight.why import fate_of
 from shoal.journey.robots import LONGEST_CRAWL_DELAY
 from shoal.model import Crawl, LaneUpdate, TaskState
 from shoal.policy.politeness import lent_interval

@@ -17,7 +17,7 @@ from shoal.duties.schedules.scheduler import StartedRun, Timekeeper
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Duty
-from shoal.serve.starting import Spiders
+from shoal.serve.spiders import Spiders
 from shoal.testing.killing import die
 
 DUE = 5 * LONGEST_SECONDS

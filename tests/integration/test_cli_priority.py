@@ -15,7 +15,7 @@ from shoal.crawl.beginning import begin
 from shoal.crawl.opening import Places
 from shoal.crawl.sources import feed, requests_of
 from shoal.frontier import open_frontier
-from shoal.insight.looking import Looker
+from shoal.insight.snapshots import SnapshotReader
 from shoal.run.intakes import intake_of, settings_of
 from shoal.run.steering import set_priority
 from shoal.spider.loading import load_spider
@@ -73,7 +73,10 @@ async def put_behind(folder: Folder, name: str, other: str) -> None:
     frontier = await open_frontier(str(folder.path / "shoal.db"))
     crawl = next(one for one in await frontier.crawls() if one.id == name)
     assert await set_priority(crawl, -1, frontier=frontier) == 5
-    looker, share = Looker(crawl, frontier=frontier), f"slots: its workers share them with {other}; `shoal priority`"
+    looker, share = (
+        SnapshotReader(crawl, frontier=frontier),
+        f"slots: its workers share them with {other}; `shoal priority`",
+    )
 
     async def is_said() -> bool:
         return (await looker.look()).bound.startswith(share)

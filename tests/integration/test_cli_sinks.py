@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from command_line import Folder
 from serving import serving
-from sinks import check_delivery
 
 from shoal.testing.servers.http_receiver import http_receiver
 from shoal.testing.servers.programs import free_port
 from shoal.testing.servers.redis_server import RedisServer
+from shoal.testing.sink_contract import check_delivery
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import wait_until
 

@@ -19,7 +19,7 @@ from deployed_files import KNOWN_PORTS, check_redis, documents
 
 from shoal.deploy.plan import CLOSING_SECONDS, METRICS_PORT, SERVE_PORT
 from shoal.deploy.writing import PASSWORDS, READER_TOKEN
-from shoal.serve.gate import Access
+from shoal.serve.access import Access
 from shoal.testing.servers.programs import free_port
 from shoal.testing.waiting import wait_until
 

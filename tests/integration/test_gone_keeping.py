@@ -12,10 +12,10 @@ from shoal.crawl.record import CrawlRecord
 from shoal.errors import StorageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, WorkerBeat
+from shoal.serve.access import Access
 from shoal.serve.duties import DUTY_SECONDS, GoneKeeping
-from shoal.serve.gate import Access
-from shoal.serve.parts import Parts, Reached
-from shoal.serve.starting import Spiders
+from shoal.serve.parts import Connection, Parts
+from shoal.serve.spiders import Spiders
 from shoal.settings.table import Settings
 from shoal.store import open_store
 from shoal.store.base import ScrapedPage, Store
@@ -66,8 +66,8 @@ class Stage:
 
         return Parts(
             places=self._places,
-            frontier=Reached("the frontier", opened),
-            inbox=Reached("the inboxes", without_inbox),
+            frontier=Connection("the frontier", opened),
+            inbox=Connection("the inboxes", without_inbox),
             access=Access(),
             spiders=Spiders(None, self._places),
         )
@@ -148,7 +148,7 @@ async def test_a_store_that_may_only_be_read_is_told_of_once_and_not_taken_for_o
     async def opened() -> Store:
         return ReadOnlyStore()
 
-    parts.stores[parts.places.store] = Reached("the store", opened)
+    parts.stores[parts.places.store] = Connection("the store", opened)
     keeping = stage.keeping(parts)
     for _ in range(3):
         await stage.pass_time(HOUR, keeping)

@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sinks import check_delivery
 
 from shoal.errors import ServerUnreachable
 from shoal.sinks.base import Message
-from shoal.sinks.pump import Outlet, SinkPump, outlets_of, place_of, pumping
+from shoal.sinks.pump import OpenSink, SinkPump, open_sinks_of, place_of, pumping
 from shoal.sinks.urls import parse_sink
 from shoal.store import open_store
 from shoal.store.base import Store
 from shoal.testing.contract.store.rows import item
 from shoal.testing.servers.postgres_server import PostgresServer
+from shoal.testing.sink_contract import check_delivery
 from shoal.testing.waiting import eventually
 
 # A pump that kills itself before or after the n-th call of one step.
 PUMP = """
 import asyncio, sys
-from shoal.sinks.pump import outlets_of
+from shoal.sinks.pump import open_sinks_of
 from shoal.sinks.pump import SinkPump, pumping
 from shoal.store import open_store
 from shoal.testing.killing import Trap
@@ -34,11 +34,11 @@ from shoal.testing.killing import Trap
 async def main():
     store = await open_store(sys.argv[1])
     verb, before, call = sys.argv[2], sys.argv[3] == "before", int(sys.argv[4])
-    (outlet,) = (await outlets_of(store.outbox, "books", [])).open
-    outlet.sink.most = 3
+    (opened,) = (await open_sinks_of(store.outbox, "books", [])).open
+    opened.sink.most = 3
     trap = lambda inner: Trap(inner, verb=verb, before=before, call=call)
-    outlet = outlet._replace(sink=trap(outlet.sink))
-    async with pumping([SinkPump(outlet, outbox=trap(store.outbox), say=print)], stop=asyncio.Event(), grace_seconds=9):
+    opened = opened._replace(sink=trap(opened.sink))
+    async with pumping([SinkPump(opened, outbox=trap(store.outbox), say=print)], stop=asyncio.Event(), grace_seconds=9):
         pass
     print("not killed")
 
@@ -76,8 +76,8 @@ async def test_a_pump_that_is_killed_at_any_step_loses_nothing_and_keeps_the_ord
         run = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120)
         # The second call of a step may not be reached: then it has sent all.
         assert run.returncode == -9 or "not killed" in run.stdout, run.stderr
-    (outlet,) = (await outlets_of(store.outbox, "books", [])).open
-    async with pumping([SinkPump(outlet, outbox=store.outbox, say=print)], stop=asyncio.Event(), grace_seconds=9):
+    (opened,) = (await open_sinks_of(store.outbox, "books", [])).open
+    async with pumping([SinkPump(opened, outbox=store.outbox, say=print)], stop=asyncio.Event(), grace_seconds=9):
         pass
     check_delivery([json.loads(line) for line in out.read_text().splitlines()], expected=expected)
     (state,) = await store.outbox.sinks()
@@ -107,25 +107,23 @@ class Receiver:
         self.is_closed = True
 
 
-async def outlet_to(receiver: Any, store: Store) -> Outlet:
+async def opened_at(receiver: Any, store: Store) -> OpenSink:
     sink = await store.outbox.add(place_of(parse_sink("redis://queue.test/0?list=books"), "books"))
-    return Outlet(sink, "books", "the receiver", receiver)
+    return OpenSink(sink, "books", "the receiver", receiver)
 
 
 async def test_of_two_pumps_one_sends_and_the_other_goes_on_after_it(where: str) -> None:
     stores = [await open_store(where), await open_store(where)]
     receivers = [Receiver(), Receiver()]
-    outlets = [await outlet_to(receiver, store) for receiver, store in zip(receivers, stores, strict=True)]
-    first, second = [
-        SinkPump(outlet, outbox=store.outbox, say=print) for outlet, store in zip(outlets, stores, strict=True)
-    ]
+    opened = [await opened_at(receiver, store) for receiver, store in zip(receivers, stores, strict=True)]
+    first, second = [SinkPump(one, outbox=store.outbox, say=print) for one, store in zip(opened, stores, strict=True)]
     await stores[0].write([item("a")], [])
-    assert await first.send_in_peace() == 1
+    assert await first.send_batch() == 1
     await stores[0].write([item("b")], [])
-    assert await second.send_in_peace() == 0
+    assert await second.send_batch() == 0
     assert (first.has_duty, second.has_duty) == (True, False)
     await first.close()
-    assert await second.send_in_peace() == 1
+    assert await second.send_batch() == 1
     assert [receiver.received for receiver in receivers] == [["books/a/1"], ["books/b/1"]]
     await second.close()
     for store in stores:
@@ -135,7 +133,7 @@ async def test_of_two_pumps_one_sends_and_the_other_goes_on_after_it(where: str)
 async def test_no_error_of_a_sink_ends_a_pump(tmp_path: Path) -> None:
     store = await open_store(str(tmp_path / "shoal.db"))
     receiver, said = Receiver(), list[str]()
-    pump = SinkPump(await outlet_to(receiver, store), outbox=store.outbox, say=said.append)
+    pump = SinkPump(await opened_at(receiver, store), outbox=store.outbox, say=said.append)
     running = asyncio.create_task(pump.run())
     receiver.trouble = ServerUnreachable("it is away")
     await store.write([item("a")], [])
@@ -162,7 +160,7 @@ async def test_a_run_ends_though_its_sink_never_comes_back(tmp_path: Path) -> No
     store = await open_store(str(tmp_path / "shoal.db"))
     receiver = Receiver()
     receiver.trouble = ServerUnreachable("it is away")
-    pump = SinkPump(await outlet_to(receiver, store), outbox=store.outbox, say=print)
+    pump = SinkPump(await opened_at(receiver, store), outbox=store.outbox, say=print)
     stop = asyncio.Event()
     stop.set()
     await store.write([item("a")], [])

@@ -14,7 +14,7 @@ from shoal.cli.options import json_with, place_options
 
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
-    from shoal.duties.clearing import Fate
+    from shoal.duties.clearing import Removal
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl, Progress
 
@@ -29,7 +29,7 @@ class Row(NamedTuple):
     """A crawl as it is listed; without numbers where this shoal must leave it alone."""
 
     crawl: Crawl
-    fate: Fate
+    fate: Removal
     progress: Progress | None = None
     octets: int | None = None
     is_estimate: bool = True
@@ -56,13 +56,13 @@ def crawls(*, places: Places, as_json: bool) -> None:
 async def _crawls(places: Places, *, as_json: bool) -> None:
     from shoal.crawl.opening import frontier_at
     from shoal.crawl.record import with_refusals
-    from shoal.duties.clearing import fates
+    from shoal.duties.clearing import removals
 
     screen = Screen()
     async with frontier_at(places.frontier) as frontier:
         rest = await frontier.half_deleted()
         found = [crawl for crawl in with_refusals(await frontier.crawls()) if crawl.id not in rest]
-        plan = fates(found)
+        plan = removals(found)
         rows = [await _row(crawl, plan[crawl.id], frontier=frontier) for crawl in found]
     if as_json:
         screen.json([_document(row) for row in rows])
@@ -75,7 +75,7 @@ async def _crawls(places: Places, *, as_json: bool) -> None:
         screen.say(f"{name} is half deleted: `shoal delete {name}` removes the rest, and so does the next process here")
 
 
-async def _row(crawl: Crawl, fate: Fate, *, frontier: Frontier) -> Row:
+async def _row(crawl: Crawl, fate: Removal, *, frontier: Frontier) -> Row:
     from shoal.errors import UsageError
 
     if crawl.refusal:

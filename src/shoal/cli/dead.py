@@ -166,7 +166,7 @@ def _so_far(crawl: Crawl, number: int) -> str:
 
 
 async def _filter(which: dict[str, Any], crawl: Crawl, *, frontier: Frontier) -> DeadFilter:
-    from shoal.insight.fate import known_key
+    from shoal.insight.why import known_key
     from shoal.model import DeadFilter
     from shoal.run.steering import lane_given
     from shoal.urls.canonical import canonical

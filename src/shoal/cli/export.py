@@ -24,7 +24,7 @@ from shoal.text.secrets import masked
 
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
-    from shoal.results.export import Wanted
+    from shoal.results.export import ExportRequest
     from shoal.store.base import Store
 
 
@@ -110,7 +110,7 @@ async def _export(
 
 
 async def _export_crawl(
-    name: str | None, output: str, wanted: Wanted, *, places: Places, screen: Screen, everything: bool
+    name: str | None, output: str, wanted: ExportRequest, *, places: Places, screen: Screen, everything: bool
 ) -> tuple[Exported, str]:
     from shoal.cli.stores import owners_line, owners_of, say_what_is_elsewhere
     from shoal.cli.which import choose
@@ -133,7 +133,7 @@ async def _export_crawl(
             return exported, owners_line(owners, places)
 
 
-async def _write(store: Store, output: str, wanted: Wanted, *, screen: Screen) -> Exported:
+async def _write(store: Store, output: str, wanted: ExportRequest, *, screen: Screen) -> Exported:
     from shoal.results.export import export as write_items
 
     noun = "version" if wanted.versions else "item"
@@ -154,15 +154,15 @@ async def _unmatched(store: Store, exported: Exported) -> str:
 
 def _wanted(
     *, since: str | None, changed_since: str | None, where: tuple[str, ...], versions: bool, **which: Any
-) -> Wanted:
-    from shoal.results.export import Wanted
+) -> ExportRequest:
+    from shoal.results.export import ExportRequest
     from shoal.store.base import ItemFilter
 
     chosen = ItemFilter(since=_moment(since), changed_since=_moment(changed_since), **which)
-    return Wanted(which=chosen, where=tuple(map(_condition, where)), versions=versions)
+    return ExportRequest(which=chosen, where=tuple(map(_condition, where)), versions=versions)
 
 
-def _of(wanted: Wanted, spider: str, crawl: str | None) -> Wanted:
+def _of(wanted: ExportRequest, spider: str, crawl: str | None) -> ExportRequest:
     return msgspec.structs.replace(wanted, which=msgspec.structs.replace(wanted.which, spider=spider, crawl=crawl))
 
 

@@ -115,7 +115,7 @@ async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[C
     """Captures by way of the fetch log, which names the object with a page's capture: faster than a scan."""
     from shoal.cli.stores import has_frontier, stores_of_crawls
     from shoal.crawl.record import with_refusals
-    from shoal.insight.fate import known_key
+    from shoal.insight.why import known_key
 
     if not has_frontier(places):
         return []

@@ -58,7 +58,7 @@ async def _replay(
     from shoal.cli.stores import with_archive
     from shoal.crawl.opening import archive_at, store_at
     from shoal.crawl.record import spider_of
-    from shoal.results.export import Wanted, check_target, export
+    from shoal.results.export import ExportRequest, check_target, export
     from shoal.run.building import replay_for
     from shoal.run.intakes import settings_of
     from shoal.spider.loading import load_spider, made
@@ -80,7 +80,7 @@ async def _replay(
             if output is not None:
                 which = ItemFilter(spider=spider_of(chosen), crawl=chosen)
                 with counting_export(screen, output) as show:
-                    await export(items, output, wanted=Wanted(which=which), show=show)
+                    await export(items, output, wanted=ExportRequest(which=which), show=show)
     return report
 
 

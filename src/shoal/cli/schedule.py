@@ -18,7 +18,7 @@ from shoal.version import install_command
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
     from shoal.duties.schedules.config import Schedule
-    from shoal.duties.schedules.orders import Entry
+    from shoal.duties.schedules.orders import ScheduledRun
     from shoal.duties.schedules.views import Overview, ScheduleShown
     from shoal.frontier.base import Frontier
 
@@ -84,7 +84,7 @@ def history(name: str, *, places: Places, as_json: bool) -> None:
         screen.line(f"{name} has not run yet")
         return
     columns = ("due", "state", "crawl", "started", "took", "why")
-    screen.table(columns, [_row(entry) for entry in runs], whole=("due", "state"))
+    screen.table(columns, [_row(run) for run in runs], whole=("due", "state"))
 
 
 @schedule.command(short_help="Run a schedule now, whenever it falls due next.")
@@ -97,14 +97,14 @@ def run(name: str, *, places: Places, as_json: bool) -> int:
     \b
     Example: shoal schedule run books-daily
     """
-    entry: Entry = _act(places, lambda frontier, found: _run(frontier, found, name))
+    run: ScheduledRun = _act(places, lambda frontier, found: _run(frontier, found, name))
     screen = Screen()
     if as_json:
-        screen.json(entry)
+        screen.json(run)
     else:
-        why = f": {entry.reason}" if entry.reason else ""
-        screen.line(f"{name}: {entry.crawl or 'its run'} is {entry.state}{why}")
-    return int(entry.state in ("failed", "skipped"))
+        why = f": {run.reason}" if run.reason else ""
+        screen.line(f"{name}: {run.crawl or 'its run'} is {run.state}{why}")
+    return int(run.state in ("failed", "skipped"))
 
 
 @schedule.command(short_help="Start no more runs of a schedule until it is resumed.")
@@ -140,19 +140,19 @@ def when(one: ScheduleShown) -> str:
 
 def last_run(one: ScheduleShown) -> str:
     """How the last run ended, or that it goes on."""
-    entry = one.current or one.last
-    if entry is None:
+    run = one.current or one.last
+    if run is None:
         return "none yet"
-    number = f" {entry.number} times" if entry.number > 1 else ""
-    parts = [f"{entry.state}{number}", entry.crawl, moment(entry.ended or entry.started or entry.due)]
-    return " ".join([*(part for part in parts if part), *([f"({entry.reason})"] if entry.reason else [])])
+    number = f" {run.number} times" if run.number > 1 else ""
+    parts = [f"{run.state}{number}", run.crawl, moment(run.ended or run.started or run.due)]
+    return " ".join([*(part for part in parts if part), *([f"({run.reason})"] if run.reason else [])])
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
-    number = f" {entry.number} times" if entry.number > 1 else ""
-    started = moment(entry.started) if entry.started else ""
-    took = duration(max(0.0, entry.ended - entry.started)) if entry.started and entry.ended else ""
-    return moment(entry.due), f"{entry.state}{number}", entry.crawl, started, took, entry.reason
+def _row(run: ScheduledRun) -> tuple[str, ...]:
+    number = f" {run.number} times" if run.number > 1 else ""
+    started = moment(run.started) if run.started else ""
+    took = duration(max(0.0, run.ended - run.started)) if run.started and run.ended else ""
+    return moment(run.due), f"{run.state}{number}", run.crawl, started, took, run.reason
 
 
 def _set_paused(name: str, places: Places, *, paused: bool, as_json: bool) -> None:
@@ -220,7 +220,7 @@ def _act(places: Places, act: Act | None) -> Any:
     return run_loop(acting())
 
 
-async def _run(frontier: Frontier, found: Overview, name: str) -> Entry:
+async def _run(frontier: Frontier, found: Overview, name: str) -> ScheduledRun:
     """Ask for a run and wait until a coordinator has begun it, or says why not."""
     import asyncio
     import time
@@ -239,7 +239,7 @@ async def _run(frontier: Frontier, found: Overview, name: str) -> Entry:
     while time.monotonic() < deadline:
         await asyncio.sleep(LOOK_SECONDS)
         now = await overview(frontier, {}, clock=time.time)
-        mine = next((entry for entry in now.runs(name) if entry.run.endswith(f"-{key}")), None)
+        mine = next((run for run in now.runs(name) if run.run.endswith(f"-{key}")), None)
         if mine is not None and mine.state != "starting":
             return mine
     raise UsageError(f"{name} was asked to run, and has not begun within {ANSWER_SECONDS:g} s: its history tells later")

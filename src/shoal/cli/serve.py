@@ -22,7 +22,7 @@ from shoal.settings.table import CONFIG_FILE, READER_VARIABLE, TOKEN_VARIABLE
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
     from shoal.duties.schedules.config import Schedule
-    from shoal.serve.gate import Access
+    from shoal.serve.access import Access
 
 PORT = 8642
 
@@ -123,7 +123,7 @@ def _pumping(
 
 
 def _access(host: str, options: dict[str, object]) -> Access:
-    from shoal.serve.gate import Access, is_loopback, is_wildcard
+    from shoal.serve.access import Access, is_loopback, is_wildcard
 
     token = _token(options["token_file"], TOKEN_VARIABLE)
     reader_token = _token(options["reader_token_file"], READER_VARIABLE)

@@ -207,17 +207,17 @@ async def _meant(store: Store, named: str | None) -> tuple[list[SinkState], Sink
 
 async def _send(store: Store, named: tuple[str, ...], *, follow: bool, screen: Screen) -> list[dict[str, Any]]:
     """Send to the sinks that are meant; gives what became of each."""
-    from shoal.sinks.pump import SinkPump, outlets_of
+    from shoal.sinks.pump import SinkPump, open_sinks_of
 
     chosen = [await _meant(store, one) for one in named or (None,)]
     wanted = {state.id for states, _ in chosen for state in states}
-    found = await outlets_of(store.outbox, None, [url for _, url in chosen if url is not None], only=wanted)
-    for line in found.closed:
+    found = await open_sinks_of(store.outbox, None, [url for _, url in chosen if url is not None], only=wanted)
+    for line in found.refusals:
         screen.say(line)
-    pumps = [SinkPump(outlet, outbox=store.outbox, say=screen.say) for outlet in found.open]
+    pumps = [SinkPump(opened, outbox=store.outbox, say=screen.say) for opened in found.open]
     await _pump(pumps, follow=follow, say=screen.say)
     states = {state.id: state for state in await store.outbox.sinks()}
-    sent = {pump.outlet.id: pump.sent for pump in pumps}
+    sent = {pump.to.id: pump.sent for pump in pumps}
     return [
         {"sink": _shown(state), "sent": sent.get(state.id, 0), "waiting": state.waiting, "trouble": state.trouble}
         for state in states.values()

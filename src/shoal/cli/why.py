@@ -11,12 +11,12 @@ from shoal.cli.display.numbers import duration, key_given, key_shown, moment, si
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.errors import UsageError
-from shoal.insight.fate import document, sentence
+from shoal.insight.why import document, sentence
 from shoal.model import DIRECT, TaskState
 
 if TYPE_CHECKING:
     from shoal.crawl.opening import Places
-    from shoal.insight.fate import Fate, PageItem
+    from shoal.insight.why import Fate, PageItem
     from shoal.store.base import FetchRow
 
 STORIES_TOLD = 5
@@ -58,7 +58,7 @@ def why(url: str, crawl: str | None, *, method: str | None, key: str | None, pla
 
 def _show_tasks(fates: list[Fate], screen: Screen) -> None:
     """Several tasks of one URL at a glance."""
-    from shoal.insight.fate import TASKS_SHOWN
+    from shoal.insight.why import TASKS_SHOWN
 
     shown = fates[:TASKS_SHOWN]
     number = f"more than {TASKS_SHOWN}" if len(fates) > TASKS_SHOWN else str(len(fates))
@@ -102,7 +102,7 @@ def _show_attempts(attempts: list[FetchRow], screen: Screen) -> None:
 async def _why(url: str, name: str | None, wanted: dict[str, Any], *, places: Places) -> list[Fate]:
     from shoal.cli.stores import stores_of_crawls
     from shoal.cli.which import choose_all
-    from shoal.insight.fate import Choice, fates_of
+    from shoal.insight.why import Choice, fates_of
 
     async with stores_of_crawls(places, say=Screen().say) as (frontier, store_of):
         crawls, choice = choose_all(await frontier.crawls(), name), Choice(**wanted)

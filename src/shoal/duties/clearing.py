@@ -1,9 +1,5 @@
-"""Removes from the frontier what ended crawls leave there. Of all processes of a fleet, one at a time does it.
-
-What becomes of crawls that have ended: when their URL keys are dropped, and when they leave the frontier.
-
-By the settings of the spider's newest crawl. Only of the frontier: items, fetch log and archived pages stay.
-"""
+"""Removes ended crawls and their URL keys from the frontier, by the settings of the spider's newest crawl; one process
+at a time does it. Items, fetch log and archived pages stay."""
 
 from __future__ import annotations
 
@@ -33,12 +29,16 @@ if TYPE_CHECKING:
     from shoal.crawl.inbox import Inbox
 
 ENDED: Final = (CrawlState.FINISHED, CrawlState.CANCELLED)
+DUTY: Final = "clearing"
+EVERY_SECONDS: Final = 600.0
+DUTY_SECONDS: Final = 60.0
+STEP_SECONDS: Final = 2.0
+NAMED: Final = 3
 
 
-class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What will become of one crawl. `removed_at` is when it may leave the frontier, by the setting in `removed_by`;
-    None: as things are, it stays, for the reason in `stays`. `keys_dropped_at`: the same of its keys; None: they stay,
-    or are gone already."""
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
+    """When a crawl is removed from the frontier, by the setting in `removed_by`; `removed_at` None: it is kept, for the
+    reason in `stays`. `keys_dropped_at`: when its URL keys are dropped; None: they are kept, or dropped already."""
 
     removed_at: float | None = None
     removed_by: str = ""
@@ -47,40 +47,40 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     keys_dropped_by: str = ""
 
 
-def fates(crawls: Sequence[Crawl]) -> dict[str, Fate]:
-    """What will become of each crawl of a frontier. Crawls that this shoal must leave alone stay."""
+def removals(crawls: Sequence[Crawl]) -> dict[str, Removal]:
+    """The removal of each crawl of a frontier. Crawls that this version cannot read are kept."""
     readable = _readable(crawls)
     needed = needed_by(readable)
-    found = {crawl.id: Fate(stays="it is left alone") for crawl in crawls}
+    found = {crawl.id: Removal(stays="it is left alone") for crawl in crawls}
     for group in _by_spider(readable):
         settings = record_of(_newest(group)).settings
         ended, others = _divided(group)
         for crawl in others:
-            found[crawl.id] = Fate(stays=f"it is {crawl.state}")
+            found[crawl.id] = Removal(stays=f"it is {crawl.state}")
         for rank, crawl in enumerate(sorted(ended, key=_end_of, reverse=True)):
-            found[crawl.id] = _fate(crawl, rank, settings, needer=needed.get(crawl.id, ""))
+            found[crawl.id] = _removal(crawl, rank, settings, needer=needed.get(crawl.id, ""))
     return found
 
 
-def _fate(crawl: Crawl, rank: int, settings: Settings, *, needer: str) -> Fate:
+def _removal(crawl: Crawl, rank: int, settings: Settings, *, needer: str) -> Removal:
     keys_at, keys_by = _keys_dropped(crawl, rank, settings, needer=needer)
-    fate = Fate(keys_dropped_at=keys_at, keys_dropped_by=keys_by)
+    removal = Removal(keys_dropped_at=keys_at, keys_dropped_by=keys_by)
     if needer:
-        return msgspec.structs.replace(fate, stays=f"{needer} needs it")
+        return msgspec.structs.replace(removal, stays=f"{needer} needs it")
     if rank == 0:
-        return msgspec.structs.replace(fate, stays="of its spider it is the last that ended")
+        return msgspec.structs.replace(removal, stays="of its spider it is the last that ended")
     if settings.keep_crawls and rank >= settings.keep_crawls:
         by = f"keep_crawls = {settings.keep_crawls}"
-        return msgspec.structs.replace(fate, removed_at=_end_of(crawl), removed_by=by)
+        return msgspec.structs.replace(removal, removed_at=_end_of(crawl), removed_by=by)
     if ttl := parse_duration(settings.crawl_ttl):
         by = f"crawl_ttl = {settings.crawl_ttl}"
-        return msgspec.structs.replace(fate, removed_at=_end_of(crawl) + ttl, removed_by=by)
-    return msgspec.structs.replace(fate, stays="no setting removes it")
+        return msgspec.structs.replace(removal, removed_at=_end_of(crawl) + ttl, removed_by=by)
+    return msgspec.structs.replace(removal, stays="no setting removes it")
 
 
 def _keys_dropped(crawl: Crawl, rank: int, settings: Settings, *, needer: str) -> tuple[float | None, str]:
-    """A cancelled crawl may be resumed, and needs its keys for that. The next crawl of a spider that skips what it knew
-    needs those of the newest one."""
+    """When the keys are dropped, and by which setting. A cancelled crawl keeps them: it may be resumed. So does the
+    newest crawl of a spider with skip_known: the next crawl reads them."""
     ttl = parse_duration(settings.known_ttl)
     is_source = rank == 0 and record_of(crawl).skips_known
     if crawl.state is not CrawlState.FINISHED or crawl.keys == "dropped" or not ttl or is_source or needer:
@@ -89,15 +89,14 @@ def _keys_dropped(crawl: Crawl, rank: int, settings: Settings, *, needer: str) -
 
 
 def needed_by(crawls: Iterable[Crawl]) -> dict[str, str]:
-    """The crawls that unfinished ones need, each with one that does: they ask for its pages only if they have changed,
-    or still have to learn its keys."""
+    """The crawls that unfinished crawls need, each with one of these: for conditional requests, or to copy its keys."""
     unfinished = _unfinished(crawls)
     before = {name: crawl for crawl, record in unfinished.items() for name in record.before}
     return before | _known_from(unfinished)
 
 
 def learns_from(crawls: Iterable[Crawl]) -> dict[str, str]:
-    """Those of them whose keys an unfinished crawl still has to learn."""
+    """The crawls whose keys an unfinished crawl still has to copy, each with that crawl."""
     return _known_from(_unfinished(crawls))
 
 
@@ -111,8 +110,8 @@ def _unfinished(crawls: Iterable[Crawl]) -> dict[str, CrawlRecord]:
 
 
 def _divided(group: Sequence[Crawl]) -> tuple[list[Crawl], list[Crawl]]:
-    """A spider's crawls: those that are over, and the others. One that was stopped is over once a newer one has begun:
-    runs go on with that, and a spider that is stopped at a deadline every night would fill its frontier."""
+    """A spider's crawls that are over, and the others. A stopped crawl is over once a newer one has begun: else a
+    spider that is stopped at a deadline every night would fill its frontier."""
     newest, over, others = _newest(group), list[Crawl](), list[Crawl]()
     for crawl in group:
         is_over = crawl.state in ENDED or (crawl.state is CrawlState.STOPPED and crawl is not newest)
@@ -129,8 +128,8 @@ def _readable(crawls: Iterable[Crawl]) -> list[Crawl]:
 
 
 def _by_spider(crawls: Iterable[Crawl]) -> list[list[Crawl]]:
-    """The crawls of each spider's file. Two files may have a spider of one name; on machines with other folders the
-    file's name tells which is which."""
+    """The crawls of each spider, by spider name and file name: two files may have spiders of one name, and folders
+    differ between machines."""
     groups: dict[tuple[str, str], list[Crawl]] = {}
     for crawl in crawls:
         groups.setdefault((crawl.spider, _file_of(record_of(crawl))), []).append(crawl)
@@ -146,25 +145,19 @@ def _end_of(crawl: Crawl) -> float:
     return crawl.created if crawl.finished is None else crawl.finished
 
 
-DUTY: Final = "clearing"
-EVERY_SECONDS: Final = 600.0
-DUTY_SECONDS: Final = 60.0
-STEP_SECONDS: Final = 2.0
-NAMED: Final = 3
-
 Say = Callable[[str], None]
 InboxOf = Callable[[], AbstractAsyncContextManager["Inbox"]]
 
 
 class Cleared(msgspec.Struct, frozen=True):
-    """What the holders of the duty have noted: when one of them looked last."""
+    """The notes of the duty: when a process last cleared the frontier."""
 
     at: float = 0.0
 
 
 @asynccontextmanager
 async def clearing_beside(places: Places, *, frontier: Frontier, say: Say) -> AsyncIterator[None]:
-    """Ended crawls are cleared away meanwhile."""
+    """Clears ended crawls away during the block."""
     clearing = Clearing(frontier, inbox=partial(inbox_at, places), say=say)
     running = asyncio.create_task(clearing.run())
     try:
@@ -175,9 +168,9 @@ async def clearing_beside(places: Places, *, frontier: Frontier, say: Say) -> As
 
 
 class Clearing:
-    """Looks at all crawls of a frontier, and removes what is due. Everything that it removes is said.
+    """Removes what is due from all crawls of a frontier, and reports every removal.
 
-    `inbox`: a crawl with entries in its inbox stays until they are taken."""
+    `inbox`: a crawl with entries in its inbox is kept until a worker has taken them."""
 
     def __init__(self, frontier: Frontier, *, inbox: InboxOf, say: Say, clock: Callable[[], float] = time.time) -> None:
         self._frontier = frontier
@@ -188,7 +181,7 @@ class Clearing:
         self._trouble = ""
 
     async def run(self) -> None:
-        """Look at once and then every ten minutes, until cancelled. An error is said once; crawls do not suffer."""
+        """Clear now and then every ten minutes, until cancelled. An error is reported once and retried."""
         while True:
             try:
                 await until_reachable(self.look, say=self._say)
@@ -200,8 +193,7 @@ class Clearing:
             await asyncio.sleep(EVERY_SECONDS)
 
     async def look(self) -> bool:
-        """Look once and remove what is due, unless another process has done so lately or does it now; gives whether
-        this one did."""
+        """Remove what is due, unless another process does it now or did it lately; returns whether this one did."""
         duty = await self._frontier.hold_duty(DUTY, self._holder, seconds=0.0)
         if 0 <= self._clock() - _noted(duty.notes).at < EVERY_SECONDS:
             return False
@@ -212,7 +204,7 @@ class Clearing:
             await self._clear()
             notes = msgspec.json.encode(Cleared(self._clock()))
         finally:
-            # Also when cancelled: a run that is over leaves the duty to the next process.
+            # Also when cancelled: the next process must not wait for the duty to expire.
             with contextlib.suppress(ShoalError):
                 await self._frontier.hold_duty(DUTY, self._holder, seconds=0.0, notes=notes)
         return True
@@ -221,7 +213,7 @@ class Clearing:
         for name in await self._frontier.half_deleted():
             await self._stepwise(partial(self._frontier.delete_crawl, name, seconds=STEP_SECONDS))
         crawls = with_refusals(await self._frontier.crawls())
-        plan, now = fates(crawls), self._clock()
+        plan, now = removals(crawls), self._clock()
         removed = [crawl for crawl in crawls if _is_due(plan[crawl.id].removed_at, now)]
         removed = await self._without_waiting(removed)
         self._tell(removed, plan)
@@ -232,7 +224,7 @@ class Clearing:
             is_begun = crawl.keys == "dropping"
             if crawl.id in gone or not (is_begun or _is_due(plan[crawl.id].keys_dropped_at, now)):
                 continue
-            # One that runs again has lost no key: only its mark is taken away.
+            # UsageError: the crawl runs again. It has lost no key; only the mark is removed.
             with contextlib.suppress(UsageError):
                 await self._stepwise(partial(self._frontier.drop_keys, crawl.id, seconds=STEP_SECONDS))
                 if not is_begun:
@@ -240,18 +232,18 @@ class Clearing:
                     self._say(f"the URL keys of {crawl.id} were dropped ({by}): it is finished, and takes no more URLs")
 
     async def _without_waiting(self, crawls: list[Crawl]) -> list[Crawl]:
-        """Those that have no entries in their inbox."""
+        """The crawls without entries in their inbox."""
         async with self._inbox() as inbox:
             counts = await inbox.count([crawl.id for crawl in crawls])
         return [crawl for crawl in crawls if crawl.id not in counts]
 
     async def _stepwise(self, step: Callable[[], Awaitable[bool]]) -> None:
-        """Do all steps; the duty is kept meanwhile."""
+        """Repeat the step until it is done, and renew the duty between steps."""
         while not await step():
             await self._frontier.hold_duty(DUTY, self._holder, seconds=DUTY_SECONDS)
 
-    def _tell(self, removed: Iterable[Crawl], plan: dict[str, Fate]) -> None:
-        """Before it is done: nothing is removed in silence."""
+    def _tell(self, removed: Iterable[Crawl], plan: dict[str, Removal]) -> None:
+        """Report removals before they are done."""
         groups: dict[tuple[str, str], list[str]] = {}
         for crawl in removed:
             groups.setdefault((crawl.spider, plan[crawl.id].removed_by), []).append(crawl.id)

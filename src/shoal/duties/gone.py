@@ -1,4 +1,4 @@
-"""Items that are missing from their pages for so long that they are gone."""
+"""Marks items as gone that have been missing from their pages for long enough."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ GONE_SECONDS: Final = 60.0
 
 
 class GoneMarker:
-    """Marks the missing items of one crawl. `every`: the seconds from one time to the next; 0: never, since the crawl
-    has no rule for visits again.
+    """Marks the missing items of one crawl every `every` seconds; 0: never, the crawl does not revisit pages.
 
-    An item may be missing for as long as every page takes to be visited once: it may have moved to a page that was not
-    visited yet."""
+    An item is gone when it has been missing for the longest time between two visits of a page: until then it may have
+    moved to a page that was not visited again yet."""
 
     def __init__(self, crawl: Crawl, *, say: Callable[[str], None], clock: Callable[[], float] = time.time) -> None:
         rule = RevisitRule.of(record_of(crawl).settings)
@@ -31,7 +30,7 @@ class GoneMarker:
         self.every = min(self._patience, GONE_SECONDS)
 
     async def mark(self, store: Store) -> None:
-        """Mark those that are missing for long enough now. Several processes may: each item goes once."""
+        """Mark the items that are gone now. Several processes may call it: each item is marked once."""
         now = self._clock()
         gone = await store.mark_gone(self._spider, at=now, missing_before=now - self._patience)
         if gone:

@@ -1,4 +1,4 @@
-"""Keeps the history of a crawl: one point after the other, made from its counters and its workers' signs of life."""
+"""Keeps the history of a crawl: points made from its counters and its workers' heartbeats."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ OTHER = "other"
 
 
 class Historian:
-    """Adds points to the history of one crawl. Several may do so: each point tells all, so none counts twice."""
+    """Adds points to the history of one crawl. Several processes may: points have totals, so nothing counts twice."""
 
     def __init__(self, frontier: Frontier, crawl: str) -> None:
         self._frontier = frontier
         self._crawl = crawl
 
     async def keep(self) -> bool:
-        """Keep the present as a point; False: it took the place of one of the same 10 s."""
+        """Add a point of now; False: it replaced a point of the same 10 s."""
         progress = await self._frontier.progress(self._crawl)
         alive = await self._frontier.workers(within=SILENT_SECONDS)
         mine = [beat for beat in alive if beat.crawl == self._crawl]
-        # Those that are alive as well: of a large fleet the crawl keeps only the latest.
+        # Also all live workers: of a large fleet the crawl keeps only the latest ones.
         latest = {beat.worker: beat for beat in [*mine, *await self._frontier.workers_of(self._crawl)]}
         at_work = sum(map(is_at_work, mine))
         return await self._frontier.keep_point(self._crawl, point_of(progress, list(latest.values()), workers=at_work))
 
 
 def point_of(progress: Progress, beats: Sequence[WorkerBeat], *, workers: int) -> Point:
-    """The point that these counters and the last signs of life of a crawl's workers make."""
+    """The point from a crawl's counters and its workers' last heartbeats."""
     return Point(
         queued=progress.queued,
         delayed=progress.delayed,
@@ -51,8 +51,8 @@ def point_of(progress: Progress, beats: Sequence[WorkerBeat], *, workers: int) -
 
 
 def commonest(counts: Mapping[str, int], *, most: int) -> dict[str, int]:
-    """The largest of these counts, so many at most; all others together count as "other". Names come from sites, too:
-    their number must be bounded."""
+    """The `most` largest counts; all others are summed as "other". Sites choose some of the names: their number must be
+    bounded."""
     counted = Counter(counts)
     kept = dict(counted.most_common(most))
     rest = counted.total() - sum(kept.values())

@@ -1,16 +1,6 @@
-"""Advice in plain words: what bounds a crawl, what helps and what does not. Pure.
+"""Advice on a crawl: what bounds it, what would help and by how much, how many workers are worth running. Pure.
 
-When there is something for a worker to do: now, or later. Pure.
-
-What bounds a crawl, whether more workers, exits, pace or a faster store would help, and by how much. Pure.
-
-Everything has a share: how much of what it can do is asked of it now. What has the highest share bounds the crawl.
-With twice the workers a crawl is as many times as fast as the tightest thing allows, twice at most.
-
-Worker processes that work on several crawls at once: each crawl's share of them, and the number for all. Pure.
-
-Each crawl sees the same processes at work, and the load of a whole process. Advice on each by itself would ask for the
-same workers once per crawl.
+Worker processes may work on several crawls at once: `shared` counts their workers once, not once per crawl.
 """
 
 from __future__ import annotations
@@ -21,7 +11,7 @@ from typing import Final
 import msgspec
 
 from shoal.crawl.record import has_store_server
-from shoal.insight.bounds import Look, bound_of
+from shoal.insight.bounds import CrawlReading, bound_of
 from shoal.insight.kinds import (
     ONE,
     KindAdvice,
@@ -56,60 +46,59 @@ from shoal.model import STAGE, CrawlState, LaneStatus, WorkerBeat
 from shoal.text.errors import several
 from shoal.worker.workers import Presence
 
-# Before work is due, a machine and a worker have to start: one is wanted so much earlier.
+# A worker is wanted this long before work is due: a machine and a process must start.
 LEAD_SECONDS: Final = 120.0
-# For a shorter rest no worker is sent away. Longer than the lead, and than autoscalers wait before they go to zero.
+# Workers are kept during shorter rests. Longer than the lead, and than autoscalers wait before they scale to zero.
 REST_SECONDS: Final = 900.0
+# Conditions of a prediction that are not measured.
+IF_SO: Final = {
+    "store": ", if its server has room for them",
+    "slots": ", if the sites answer them as fast",
+}
+SHARED_PARTS = 1_000
 
 
 def seconds_until_work(survey: Survey) -> float:
-    """Seconds until a task may begin: the first delayed one is due, or the first host with queued ones may start. 0:
-    now, or tasks are leased, whose workers may be gone."""
+    """Seconds until a task may start: the first delayed task is due, or a host with queued tasks may start. 0 also if
+    tasks are leased: their workers may be lost."""
     progress = survey.progress
     if progress.leased or not progress.left:
         return 0.0
     times = [progress.due_in] if progress.delayed else []
     if progress.queued:
         waiting = [lane.starts_in for lane in survey.lanes if lane.waiting]
-        # Of hosts that were not read, any may start now.
+        # Hosts that were not read may start now.
         times.append(min(waiting) if waiting and len(survey.lanes) < LANES_READ else 0.0)
     return min(times)
 
 
 def is_resting(survey: Survey) -> bool:
-    """Whether all tasks wait for a time that is so far away that no worker is worth keeping, or worth starting yet.
-    Between the two limits things stay as they are: so nobody is sent away and called back in turn."""
+    """Whether work is so far away that workers are not worth keeping, or not worth starting yet. The two limits differ,
+    so that workers are not stopped and started in turn."""
     return seconds_until_work(survey) > (REST_SECONDS if survey.at_work else LEAD_SECONDS)
 
 
 def only_later(survey: Survey) -> bool:
-    """Whether all tasks wait for a later time, so that workers have nothing in hand."""
+    """Whether all tasks wait for a later time, and none is leased."""
     progress = survey.progress
     return bool(progress.delayed) and not progress.queued and not progress.leased
 
 
 def waits_to_be_taken_in(survey: Survey) -> bool:
-    """Whether URLs were pushed that only a worker takes in: it sets a finished crawl running again."""
+    """Whether there is nothing but URLs in the inbox: a worker takes them in, and a finished crawl runs again."""
     is_open = survey.progress.state in (CrawlState.RUNNING, CrawlState.FINISHED)
     return bool(survey.pushed) and is_open and not survey.progress.left
 
 
 def came_and_went(before: Survey, now: Survey) -> bool:
-    """Whether there is nothing left of what was done a moment ago, as where a start is fed slowly or URLs are pushed
-    one by one: the next ones may come any moment."""
+    """Whether tasks ended between the surveys and none is left: if URLs come one by one, the next may come any
+    moment."""
     is_open = now.progress.state in (CrawlState.RUNNING, CrawlState.FINISHED)
     return is_open and not now.progress.left and now.progress.ended > before.progress.ended
 
 
-# What a prediction rests on that is not measured.
-IF_SO: Final = {
-    "store": ", if its server has room for them",
-    "slots": ", if the sites answer them as fast",
-}
-
-
 def hours(seconds: float) -> str:
-    """A long time as people say it."""
+    """A long time as text: 3 min, 2.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -122,7 +111,7 @@ def _percent(share: float) -> str:
 
 
 def _hosts(survey: Survey) -> list[LaneStatus]:
-    """The lanes with pages that are to be fetched."""
+    """The lanes with pages that wait to be fetched."""
     return [lane for lane in survey.lanes if lane.waiting and STAGE not in lane.lane]
 
 
@@ -131,7 +120,7 @@ def _slowest(survey: Survey) -> LaneStatus | None:
 
 
 def idle_words(survey: Survey) -> str | None:
-    """Why no worker is needed; None if one is."""
+    """The line that no worker is needed, with the reason; None if one is."""
     crawl, progress = survey.crawl.id, survey.progress
     if progress.state is CrawlState.PAUSED:
         why = f" ({progress.reason})" if progress.reason else ""
@@ -147,7 +136,7 @@ def idle_words(survey: Survey) -> str | None:
 
 
 def pushed_words(survey: Survey) -> str:
-    """URLs that were pushed, and wait to be taken in."""
+    """The line about pushed URLs in the inbox."""
     pushed = several(survey.pushed, "pushed URL")
     return (
         f"{pushed} {'waits' if survey.pushed == 1 else 'wait'} in the inbox of {survey.crawl.id}: a worker takes them"
@@ -156,14 +145,14 @@ def pushed_words(survey: Survey) -> str:
 
 
 def empty_words(survey: Survey) -> str:
-    """A crawl that has nothing left this moment, and had a moment ago."""
+    """The line about a crawl that has nothing left now, but had a moment ago."""
     return (
         f"{survey.crawl.id} has nothing left at this moment, and had until now: a worker is worth keeping for a while"
     )
 
 
 def resting_words(survey: Survey, seconds: float) -> str:
-    """A crawl whose pages all wait for a later time."""
+    """The line about a crawl whose pages all wait for a later time."""
     pages = several(survey.progress.left, "page")
     waits = "waits for its" if survey.progress.left == 1 else "wait for their"
     return (
@@ -181,12 +170,12 @@ def no_worker_words(survey: Survey) -> str:
 
 
 def unknown_words(survey: Survey, done: Measured) -> str:
-    """What is known of a crawl that did nothing while it was measured."""
+    """The line about a crawl that finished no page while it was measured."""
     workers = [member.beat for member in survey.at_work]
-    look = Look(crawl=survey.crawl, progress=survey.progress, lanes=survey.lanes, workers=workers)
+    reading = CrawlReading(crawl=survey.crawl, progress=survey.progress, lanes=survey.lanes, workers=workers)
     return (
         f"no page of {survey.crawl.id} was finished in {done.seconds:.0f} s, too short a time to say what would help;"
-        f" what it waits for now: {bound_of(look)}; `shoal advise --for 60` measures for longer"
+        f" what it waits for now: {bound_of(reading)}; `shoal advise --for 60` measures for longer"
     )
 
 
@@ -217,7 +206,7 @@ def _pace_words(survey: Survey, done: Measured) -> list[str]:
 
 
 def is_capped(lane: LaneStatus, fetch_seconds: float) -> bool:
-    """Whether the cap of requests at once allows a host less than its pace does."""
+    """Whether the host's cap on concurrent requests allows less than its pace."""
     return lane.cap > 0 and fetch_seconds / lane.cap > lane.interval
 
 
@@ -302,8 +291,8 @@ WORDS: Final = {
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """What bounds a crawl, and what would help. `bound` is empty where nothing is saturated; `is_certain`: what bounds
-    it cannot be mistaken for something else. `workers_wanted` is the sum over `kinds`."""
+    """What bounds a crawl, and what would help. `bound` is empty if nothing is saturated; `is_certain`: no other cause
+    looks the same. `workers_wanted` is the sum over `kinds`."""
 
     crawl: str
     rate: float
@@ -332,7 +321,7 @@ def advise(before: Survey, now: Survey) -> Advice:
     shares = shares_of(now, done)
     tightest = shares.tightest
     bound = tightest if getattr(shares, tightest) >= SATURATED else ""
-    # A worker that has no time for a page in all these seconds is bound by its cores; of the rest nothing is known.
+    # Without a finished page only a busy CPU is certain.
     if not done.pages and bound != "cpu":
         is_little = not bound and (is_scarce(now) or is_too_short(now, done))
         need = in_hand(shares, done, now.at_work) if is_little else as_many
@@ -354,7 +343,7 @@ def advise(before: Survey, now: Survey) -> Advice:
 
 
 def _little_to_do(nothing: Advice, before: Survey, now: Survey) -> Advice | None:
-    """Advice on a crawl with nothing to do now, or hardly anything; None if it has work."""
+    """Advice on a crawl with hardly anything to do now; None if it has work."""
     if waits_to_be_taken_in(now):
         return told(_with(nothing, one_of_usual_kind(now)), pushed_words(now))
     worked = kinds_that_worked(before, now) if came_and_went(before, now) else set()
@@ -371,13 +360,13 @@ def _little_to_do(nothing: Advice, before: Survey, now: Survey) -> Advice | None
 
 
 def told(advice: Advice, *lines: str) -> Advice:
-    """The advice with these lines, and one per kind where there are several."""
+    """The advice with these lines, and a line per kind if there are several."""
     by_kind = kind_lines(advice.kinds) if len(advice.kinds) > 1 and advice.workers_wanted else ()
     return msgspec.structs.replace(advice, lines=(*lines, *by_kind))
 
 
 def _with_kinds(advice: Advice, before: Survey, now: Survey, *, need: Need) -> Advice:
-    """Each kind's workers, and their sum; those of the whole crawl, which needs so many, where there is one kind."""
+    """The advice with the workers of each kind; with one kind, the need of the whole crawl."""
     if has_several_kinds(now):
         return _with(advice, advise_kinds(before, now, shares=advice.shares))
     return _with(advice, tuple(with_need(one, need, at_work=advice.workers) for one in kinds_at_rest(now)))
@@ -408,11 +397,10 @@ def _wanted_line(advice: Advice) -> list[str]:
 
 
 Process = tuple[str, int]
-SHARED_PARTS = 1_000
 
 
 def with_parts(surveys: Sequence[Survey], before: Mapping[str, Survey]) -> list[Survey]:
-    """The surveys, with the share of their process that workers had for each crawl since the surveys before."""
+    """The surveys with `parts`: the share of its process that each worker had for the crawl since the last surveys."""
     weights: dict[Process, dict[str, float]] = {}
     for survey in surveys:
         former = before.get(survey.crawl.id)
@@ -424,8 +412,8 @@ def with_parts(surveys: Sequence[Survey], before: Mapping[str, Survey]) -> list[
 
 
 def shared(advice: Mapping[str, Advice], surveys: Sequence[Survey]) -> dict[str, Advice]:
-    """The advice, with the workers that several crawls want of the same processes as one number: it is shared out over
-    these crawls in whole workers, so that the sum is right, and a crawl may have none of its own."""
+    """The advice, with the workers that several crawls want of the same processes counted once and divided among these
+    crawls in whole workers: a crawl may get none."""
     found = dict(advice)
     for kind, crawls in _sharing(surveys):
         asking = {
@@ -442,8 +430,7 @@ def shared(advice: Mapping[str, Advice], surveys: Sequence[Survey]) -> dict[str,
 
 
 def _sharing(surveys: Sequence[Survey]) -> list[tuple[str, set[str]]]:
-    """Kinds, and crawls whose workers at work do them in the same processes. Processes that share some crawls share
-    all of them, however many there are between."""
+    """Groups of crawls, by kind, whose workers share processes, directly or through other crawls."""
     groups: list[tuple[str, set[str]]] = []
     found: dict[tuple[str, Process], set[str]] = {}
     for survey in surveys:
@@ -468,7 +455,7 @@ def _parts(survey: Survey, weights: Mapping[Process, Mapping[str, float]]) -> di
 
 
 def _done(before: WorkerBeat | None, now: WorkerBeat) -> float:
-    """What a worker has done for a crawl meanwhile: pages, as what they cost each is not known by crawl."""
+    """The pages that a worker did between the surveys: CPU time is not known by crawl."""
     return max(0.0, now.pages - (before.pages if before is not None else 0))
 
 
@@ -481,7 +468,7 @@ def _of_kind(advice: Advice, kind: str) -> KindAdvice | None:
 
 
 def _replaced(advice: Advice, kind: str, number: int) -> Advice:
-    """The advice with so many workers of the kind; the lines say what the crawl would want by itself."""
+    """The advice with this number of workers of the kind; the lines keep what the crawl alone would want."""
     kinds = tuple(
         msgspec.structs.replace(one, workers_wanted=number) if one.kind == kind else one for one in advice.kinds
     )

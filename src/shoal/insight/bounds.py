@@ -1,9 +1,5 @@
-"""What limits a crawl right now, in one line that is never more certain than the program is. Pure.
-
-How other crawls hold back a host that they share with this one, in words for people. Pure.
-
-Why a lane rests, is slow, or has a pace of its own, in one line for people.
-"""
+"""What limits a crawl right now, and why one of its lanes rests, is slow or waits for other crawls: a line each, never
+more certain than the program is. Pure."""
 
 from __future__ import annotations
 
@@ -36,9 +32,21 @@ from shoal.policy.politeness import lent_interval
 from shoal.text.errors import several
 from shoal.worker.outages import is_outage
 
+BUSY_SHARE: Final = 0.7
+LOADED: Final = 0.85
+LONGEST_CRAWL_DELAY: Final = 300.0
+QUIET_SECONDS: Final = 4.0
+NAMES_SHOWN: Final = 3
+BLOCKED: Final = "blocked by an operator"
+PACE_CHANGED: Final = "its pace was changed by an operator"
+BOOSTED: Final = "boosted by an operator"
+# A lane rests if its next start is later than both: seconds, and intervals of the lane.
+REST_SECONDS: Final = 2.0
+REST_INTERVALS: Final = 2.0
+
 
 def named(held: Held) -> str:
-    """The crawl that holds a lane back, and how many more do."""
+    """The crawl that holds a lane back, and the number of others."""
     return f"{held.crawl} and {several(held.more, 'other crawl')}" if held.more else held.crawl
 
 
@@ -58,19 +66,12 @@ def held_line(held: Held) -> str:
             return f"takes turns with {who}"
 
 
-BUSY_SHARE: Final = 0.7
-LOADED: Final = 0.85
-LONGEST_CRAWL_DELAY: Final = 300.0
-QUIET_SECONDS: Final = 4.0
-NAMES_SHOWN: Final = 3
-
-
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class CrawlReading(msgspec.Struct, frozen=True, kw_only=True):
     """What was read of a crawl at one moment.
 
-    `rules_version` and `crawl_delay` are of the rules of the lane that `paced_lane` gives. `quiet_seconds`: since when
-    no worker has given a sign of life; `waiting`: what one of them said it waits for. `beside`: the crawls that have
-    slots of the same processes now."""
+    `rules_version` and `crawl_delay` come from the robots.txt of `paced_lane`. `quiet_seconds`: how long no worker has
+    sent a heartbeat; `waiting`: what this process waits for. `beside`: the crawls that use slots of the same
+    processes."""
 
     crawl: Crawl
     progress: Progress
@@ -83,73 +84,73 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     beside: Sequence[str] = ()
 
 
-class Asked(NamedTuple):
-    """The pace that was asked for, and what changes it."""
+class AskedPace(NamedTuple):
+    """The pace that was asked for, and the words that say what changes it."""
 
     interval: float
     change: str
 
 
-def bound_of(look: Look) -> str:
+def bound_of(reading: CrawlReading) -> str:
     """What limits the crawl."""
-    progress, workers = look.progress, look.workers
+    progress, workers = reading.progress, reading.workers
     if progress.state is CrawlState.PAUSED:
-        why = spent_budget(look.crawl, progress) or progress.reason
+        why = spent_budget(reading.crawl, progress) or progress.reason
         return f"paused: {why}" if why else "paused by an operator; `shoal resume` lets it go on"
     if progress.state is CrawlState.STOPPED and progress.reason:
         return f"{progress.state}: {progress.reason}"
     if progress.state is not CrawlState.RUNNING:
         return str(progress.state)
     if progress.left == 0:
-        return _source_of(look.crawl) if progress.feeding else "finished"
+        return _source_of(reading.crawl) if progress.feeding else "finished"
     if not workers:
         return "workers: none is at work"
     lacking = unserved(progress, workers)
     if lacking and sum(one.waiting for one in lacking) == progress.left:
-        return f"workers: {unserved_line(lacking, look.crawl, workers)}"
-    if look.quiet_seconds > QUIET_SECONDS:
-        return _quiet(look)
+        return f"workers: {unserved_line(lacking, reading.crawl, workers)}"
+    if reading.quiet_seconds > QUIET_SECONDS:
+        return _quiet(reading)
     if outage := _trouble(workers, is_outage) or _silent(workers) or _trouble(workers, _is_lacking):
         return outage
-    return _rest(look) or _cpu(workers) or _pace(look) or _answers(look)
+    return _rest(reading) or _cpu(workers) or _pace(reading) or _answers(reading)
 
 
 def _source_of(crawl: Crawl) -> str:
-    """What a crawl with nothing left to do waits for."""
+    """What a crawl without tasks waits for."""
     stays = crawl.settings and record_of(crawl).stays
     return "waiting for URLs from outside" if stays else "waiting for a source"
 
 
 def paced_lane(lanes: Iterable[LaneStatus], crawl: Crawl) -> LaneStatus | None:
-    """The lane that takes longest at its pace."""
+    """The lane that needs the longest time at its pace."""
     waiting = [lane for lane in lanes if lane.waiting]
     return max(waiting, key=lambda lane: seconds_left(with_exits(lane, crawl)), default=None)
 
 
 def is_repaced(lane: LaneStatus, crawl: Crawl) -> bool:
-    """Whether the lane's own pace is not the one that was asked for."""
+    """Whether the lane's own pace differs from the pace that was asked for."""
     return abs(lane.base_interval - _asked(lane, crawl).interval) > SAME_INTERVAL
 
 
-def _quiet(look: Look) -> str:
-    quiet = f"no worker has given a sign of life for {look.quiet_seconds:.0f} s"
-    if look.waiting:
-        return f"{quiet}: {look.waiting}"
+def _quiet(reading: CrawlReading) -> str:
+    quiet = f"no heartbeat from any worker for {reading.quiet_seconds:.0f} s"
+    if reading.waiting:
+        return f"{quiet}: {reading.waiting}"
     return f"{quiet}: they cannot reach the frontier, or a handler blocks them"
 
 
 def _silent(workers: Sequence[WorkerBeat]) -> str:
-    """A worker with pages in hand that is silent while the others are not."""
+    """The line about a busy worker that is silent while others are not."""
     latest = max(worker.seen for worker in workers)
     slow = min(workers, key=lambda worker: worker.seen if worker.busy else latest)
     if latest - slow.seen <= QUIET_SECONDS or not slow.busy:
         return ""
-    quiet = f"worker {slow.worker} has given no sign of life for {latest - slow.seen:.0f} s"
+    quiet = f"no heartbeat from worker {slow.worker} for {latest - slow.seen:.0f} s"
     return f"{quiet}: it cannot reach the frontier, or a handler blocks it"
 
 
 def _trouble(workers: Sequence[WorkerBeat], is_meant: Callable[[str], bool]) -> str:
-    """The first trouble of this kind, and how many workers have one."""
+    """The first trouble of this kind, and how many workers report one."""
     found = [line for worker in workers for line in worker.troubles if is_meant(line)]
     if not found:
         return ""
@@ -161,9 +162,9 @@ def _is_lacking(line: str) -> bool:
     return is_shortage(line) and not line.endswith(FEWER_PAGES)
 
 
-def _rest(look: Look) -> str:
-    """Every lane with work rests, or the exits of the one that takes longest do."""
-    crawl, waiting = look.crawl, [lane for lane in look.lanes if lane.waiting]
+def _rest(reading: CrawlReading) -> str:
+    """The line if every lane with work rests, or every exit of the slowest lane."""
+    crawl, waiting = reading.crawl, [lane for lane in reading.lanes if lane.waiting]
     resting = [lane for lane in waiting if may_start_in(lane) > max(2.0, 2 * _longest_interval(lane, crawl))]
     if waiting and len(resting) == len(waiting):
         first = min(resting, key=lambda lane: lane.starts_in)
@@ -171,9 +172,9 @@ def _rest(look: Look) -> str:
         if first.held is not None and first.held.by == "rest":
             why = f"the host asked {named(first.held)} to wait"
         why = f": {why}" if why else ""
-        return _no_exit(first, look) or f"every host rests; {first.lane} for {first.starts_in:.0f} s more{why}"
+        return _no_exit(first, reading) or f"every host rests; {first.lane} for {first.starts_in:.0f} s more{why}"
     slow = paced_lane(waiting, crawl)
-    return _no_exit(slow, look) if slow is not None else ""
+    return _no_exit(slow, reading) if slow is not None else ""
 
 
 def _longest_interval(lane: LaneStatus, crawl: Crawl) -> float:
@@ -181,13 +182,13 @@ def _longest_interval(lane: LaneStatus, crawl: Crawl) -> float:
     return max(with_others(lane).interval, pool.interval if pool else 0.0)
 
 
-def _no_exit(lane: LaneStatus, look: Look) -> str:
-    """Every exit of the lane rests, until when and why; empty if one does not."""
+def _no_exit(lane: LaneStatus, reading: CrawlReading) -> str:
+    """The line if every exit of the lane rests, with time and reason; else empty."""
     back = exits_back(lane)
     if not back:
         return ""
     pool = lane.lane.partition(VIA)[2]
-    found = sorted({line for worker in look.workers for line in worker.troubles if f" {pool}/" in line})
+    found = sorted({line for worker in reading.workers for line in worker.troubles if f" {pool}/" in line})
     logins = [line for line in found if line.startswith((LOGIN_REFUSED, LOGIN_FAILED))]
     if logins:
         names, causes = zip(*(line.split(": ", 2)[1:] for line in logins), strict=True)
@@ -205,9 +206,9 @@ def _cpu(workers: Sequence[WorkerBeat]) -> str:
     return f"handlers and parsing: workers need {100 * load:.0f} % of a core each; --workers helps while cores are free"
 
 
-def _pace(look: Look) -> str:
-    """The pace of the lane that takes longest, and what changes it. A lane at its cap of requests in flight is due."""
-    crawl, lane = look.crawl, paced_lane(look.lanes, look.crawl)
+def _pace(reading: CrawlReading) -> str:
+    """The pace of the slowest lane, and what changes it. Empty if the lane may start now: its cap may bound it."""
+    crawl, lane = reading.crawl, paced_lane(reading.lanes, reading.crawl)
     if lane is None or lane.starts_in <= 0:
         return ""
     if lane.held is not None and lane.held.by != "turn":
@@ -229,12 +230,12 @@ def _pace(look: Look) -> str:
     if lane.interval < lane.base_interval - SAME_INTERVAL:
         return f"{pace}, found by its search{f': {lane.why}' if lane.why else ''}"
     if is_repaced(lane, crawl):
-        return f"{pace}, {_origin(look, lane, asked)}"
+        return f"{pace}, {_origin(reading, lane, asked)}"
     return f"{pace}{asked.change}"
 
 
 def _held(lane: LaneStatus, held: Held) -> str:
-    """The other crawl that holds the lane back."""
+    """The line about the other crawl that holds the lane back."""
     if held.by == "pace":
         return f"politeness: {lane.lane} at {describe_interval(held.interval)}, the pace of {named(held)}"
     line = f"{lane.lane}: {held_line(held)}"
@@ -249,47 +250,47 @@ def _exit_pace(lane: LaneStatus, pool: Pool) -> str:
     return f"the exits of {pool.name}: all of them are in use or wait for their turn; more exits in {table} help"
 
 
-def _origin(look: Look, lane: LaneStatus, asked: Asked) -> str:
-    """Whose pace a lane has that was not asked for: robots.txt, or an operator."""
-    delay = look.crawl_delay
+def _origin(reading: CrawlReading, lane: LaneStatus, asked: AskedPace) -> str:
+    """Why a lane has another pace than was asked for: robots.txt, or an operator."""
+    delay = reading.crawl_delay
     if delay is not None and abs(lent_interval(min(delay, LONGEST_CRAWL_DELAY)) - lane.base_interval) <= SAME_INTERVAL:
         return f"slower than asked for: robots.txt has Crawl-delay {delay:g} s"
-    if look.rules_version == 1 or not look.crawl.needs_rules:
+    if reading.rules_version == 1 or not reading.crawl.needs_rules:
         return "set by `shoal pace`"
     slower = "slower than asked for: " if lane.interval > asked.interval else ""
     return f"{slower}by `shoal pace`, or by an earlier robots.txt"
 
 
-def _asked(lane: LaneStatus, crawl: Crawl) -> Asked:
+def _asked(lane: LaneStatus, crawl: Crawl) -> AskedPace:
     pool = pool_of(lane, crawl)
     if pool is None:
         change = ", where its search begins" if crawl.fastest else "; --rate changes it"
-        return Asked(crawl.interval, change)
+        return AskedPace(crawl.interval, change)
     if not pool.has_own_rate:
-        return Asked(pool.host_interval, ", the spider's rate; --rate changes it")
-    return Asked(pool.host_interval, f", the pool's rate; `host_rate` of {_table(pool)} changes it")
+        return AskedPace(pool.host_interval, ", the spider's rate; --rate changes it")
+    return AskedPace(pool.host_interval, f", the pool's rate; `host_rate` of {_table(pool)} changes it")
 
 
 def _table(pool: Pool) -> str:
     return f"[{pool.written_in}.{pool.name}]"
 
 
-def _answers(look: Look) -> str:
-    progress, workers = look.progress, look.workers
+def _answers(reading: CrawlReading) -> str:
+    progress, workers = reading.progress, reading.workers
     busy, slots = sum(worker.busy for worker in workers), sum(worker.slots for worker in workers)
     if slots and busy >= BUSY_SHARE * slots:
         if fewer := _trouble(workers, is_shortage):
             return fewer
-        if look.beside:
-            more = len(look.beside) - 1
-            others = f"{look.beside[0]} and {several(more, 'other crawl')}" if more else look.beside[0]
+        if reading.beside:
+            more = len(reading.beside) - 1
+            others = f"{reading.beside[0]} and {several(more, 'other crawl')}" if more else reading.beside[0]
             return (
                 f"slots: its workers share them with {others}; `shoal priority`, --concurrency and --workers change it"
             )
         return "the answers of the sites, or this machine: --concurrency and --workers change it"
     if progress.delayed and progress.delayed == progress.left:
         return "visits that are due later" if progress.visits else "retries that wait for their time"
-    full = next((lane for lane in look.lanes if lane.waiting and _is_full(lane)), None)
+    full = next((lane for lane in reading.lanes if lane.waiting and _is_full(lane)), None)
     if full is None:
         return "the sites' answers"
     if full.held is not None and full.in_flight < full.cap:
@@ -301,23 +302,15 @@ def _is_full(lane: LaneStatus) -> bool:
     return 0 < lane.cap <= lane.in_flight or (lane.held is not None and lane.held.by == "cap")
 
 
-BLOCKED: Final = "blocked by an operator"
-PACE_CHANGED: Final = "its pace was changed by an operator"
-BOOSTED: Final = "boosted by an operator"
-# A lane that starts later than so many seconds, and so many of its intervals, from now rests.
-REST_SECONDS: Final = 2.0
-REST_INTERVALS: Final = 2.0
-
-
 def is_resting(lane: LaneStatus) -> bool:
-    """Whether tasks wait and none of them may start soon."""
+    """Whether tasks wait and none may start soon."""
     soon = max(REST_SECONDS, REST_INTERVALS * lane.interval)
     rest = lane.held.seconds if lane.held is not None and lane.held.by == "rest" else 0.0
     return bool(lane.waiting) and (max(lane.rests_for, rest) > REST_SECONDS or lane.starts_in > soon)
 
 
 def why_so(lane: LaneStatus, crawl: Crawl) -> str:
-    """Why the lane rests or does not go at the pace of its crawl or its pool; empty: it does."""
+    """Why the lane rests or has another pace than its crawl or pool; empty: it has that pace."""
     if lane.cap == 0:
         return BLOCKED
     if back := exits_back(lane):

@@ -1,7 +1,4 @@
-"""What it takes to end a crawl's known pages within a time, and what that costs scaled up or out. Pure.
-
-Warns when a crawl will not be done by its deadline, and says what would help. Pure.
-"""
+"""Plans workers and machines for a deadline, with their cost, and warns when a crawl will miss its deadline. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from shoal.policy.limits import deadline_of
 from shoal.settings.values import MachineSize
 from shoal.text.errors import several
 
-# Of a machine's memory so much is there for workers.
+# The share of a machine's memory that workers may use.
 USABLE_MEMORY: Final = 0.8
 LEAST_CORES_EACH: Final = 0.01
 
@@ -34,10 +31,14 @@ AT_BEST: Final = {
     "store": "not possible: the store takes one writer at a time and allows it in {soonest} at best; a faster one"
     " helps",
 }
+# A rate measured for a shorter time is too uncertain.
+MEASURED_SECONDS: Final = 10.0
+# Repeat the warning when another remedy has applied for so long.
+CHANGED_SECONDS: Final = 60.0
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """So many machines of one size, with so many workers on each at most, and what they cost for the whole time."""
+    """A number of machines of one size, the most workers on each, and the cost for the whole time."""
 
     machines: int
     cores: int
@@ -47,11 +48,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What it takes to end `pages` within `seconds`. `workers` None: no number of workers can do it, `why` says why.
+    """What is needed to end `pages` within `seconds`. `workers` None: no number of workers can; `why`: the reason.
 
-    `cores` and `gigabytes` are those of all workers together. `up` is one machine for all of them, `out` machines of
-    the smallest size that takes one, `cheapest` the cheapest number of machines of one size; None where `machines` of
-    the settings has no such size."""
+    `cores` and `gigabytes` are for all workers together. `up` is one machine for all workers, `out` machines of the
+    smallest size that takes a worker, `cheapest` the cheapest machines of one size; None: the setting `machines` has no
+    such size."""
 
     seconds: float
     pages: int
@@ -68,7 +69,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def plan_for(
     survey: Survey, advice: Advice, done: Measured, *, seconds: float, machines: Sequence[MachineSize]
 ) -> Plan:
-    """What it takes to end the known pages within so many seconds."""
+    """Plan for the end of the known pages within `seconds`."""
     none = Plan(seconds=seconds, pages=survey.progress.left, at_work=done.workers)
     if why := _why_not(survey, advice, done, seconds=seconds):
         return msgspec.structs.replace(none, why=why)
@@ -90,7 +91,7 @@ def plan_for(
 
 
 def _why_not(survey: Survey, advice: Advice, done: Measured, *, seconds: float) -> str:
-    """Why no number of workers does it, or why that is not known; empty if some number may."""
+    """Why no number of workers is enough, or why that is unknown; empty: some number may be."""
     if idle_words(survey) is not None:
         state = survey.progress.state
         return f"nothing is reckoned: {'it has no pages' if state is CrawlState.RUNNING else f'the crawl is {state}'}"
@@ -114,7 +115,7 @@ def _why_not(survey: Survey, advice: Advice, done: Measured, *, seconds: float) 
 
 
 def _offer(size: MachineSize, workers: int, cores: float, memory: float, seconds: float) -> Offer | None:
-    """As many machines of this size as the workers need; None if it is too small for one of them."""
+    """The machines of this size that the workers need; None if it is too small for one worker."""
     by_cores = size.cores / max(LEAST_CORES_EACH, cores / workers)
     by_memory = USABLE_MEMORY * size.gigabytes / (memory / workers) if memory else math.inf
     # Rounded first: 2 cores for workers of 0.999999 are 2 workers.
@@ -132,7 +133,7 @@ def _offer(size: MachineSize, workers: int, cores: float, memory: float, seconds
 
 
 def plan_lines(plan: Plan, deadline: str, *, is_shared: bool) -> list[str]:
-    """The plan in plain words. `is_shared`: workers on other machines reach the frontier."""
+    """The plan as lines for people. `is_shared`: workers on other machines can reach the frontier."""
     head = f"within {deadline}, for the {several(plan.pages, 'page')} known now"
     if plan.workers is None:
         return [f"{head}: {plan.why}"]
@@ -166,25 +167,21 @@ def _machines(offer: Offer) -> str:
     return f"{several(offer.machines, 'machine')} of {several(offer.cores, 'core')} and {offer.gigabytes:g} GB"
 
 
-# A rate that was measured for a shorter time says little.
-MEASURED_SECONDS: Final = 10.0
-# How much later than the deadline, or earlier, the end must be reckoned before it is said: the noise of a rate is less.
+# Warn when the estimate exceeds the time left by this factor, all clear below the second: a rate is noisy.
 LATE, IN_TIME = 1.1, 0.9
-# What would help is said anew when it is something else for so long.
-CHANGED_SECONDS: Final = 60.0
 
 Cure = Literal["", "pace", "workers", "other"]
 
 
 class DeadlineWatch:
-    """What is to be said of the deadline of one crawl: once, and when it changes."""
+    """Warns about the deadline of one crawl: once, and when the remedy changes."""
 
     def __init__(self) -> None:
         self._said: Cure = ""
         self._other_since: float | None = None
 
     def look(self, snapshot: Snapshot, *, now: float) -> str:
-        """The line to say at this time of day; empty: nothing that was not said."""
+        """The line for people at this time of day; empty: nothing new."""
         limit = deadline_of(snapshot.crawl)
         left = 0.0 if limit is None else limit.most - now
         is_running = snapshot.progress.state is CrawlState.RUNNING and snapshot.progress.left
@@ -207,7 +204,7 @@ class DeadlineWatch:
         )
 
     def _is_news(self, cure: Cure, *, now: float) -> bool:
-        """Whether this was not said yet: at once the first time, then when it holds for a while."""
+        """Whether this remedy is new: at once the first time, later when it has applied for a while."""
         if cure == self._said:
             self._other_since = None
             return False
@@ -228,7 +225,7 @@ def _cure_of(snapshot: Snapshot, left: float) -> Cure:
 
 
 def _rate_for(lane: LaneStatus, crawl: Crawl, left: float) -> str:
-    """The pace at which a lane gets done in so many seconds; unknown where exits or other crawls share it."""
+    """The pace at which the lane would finish in `left` seconds; unknown if exits or other crawls share it."""
     if lane.held is not None or pool_of(lane, crawl) is not None:
         return "a higher rate"
     per_second = lane.waiting / left

@@ -1,8 +1,8 @@
 """How many workers of each kind are worth running. Pure.
 
-Workers that do the same kinds are looked at together: their cores and slots are their own, hosts' pace, exits, line and
-store are those of the whole crawl. The workers that a group wants are shared out over its kinds by what waits, so that
-the sum over kinds is the number for the crawl, and the sum over some kinds the number for workers that do these."""
+Workers that do the same kinds form a group with its own cores and slots; hosts' pace, exits, network and store are
+those of the whole crawl. The workers that a group needs are divided among its kinds by waiting tasks, so that the sum
+over kinds is the number for the crawl."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from shoal.worker.workers import Member, Presence
 
 NONE: Final = Need(0.0, 0.0)
 ONE: Final = Need(1.0, 1.0)
-# Somebody has to be there, and has hardly anything to do.
+# One worker with hardly anything to do.
 HARDLY_ONE: Final = Need(0.01, 0.01)
 
 
 class KindAdvice(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of a crawl's tasks: how many wait, how many workers at work do them, and how many are worth running. A
     worker that does several kinds counts as one of each in `workers`, and once in the sum of `workers_wanted`.
-    `bound`: what of the workers is used up, "cpu" or "slots". `needed` is the number before it was rounded to whole
-    workers, `needed_cores` what their cores alone would ask for."""
+    `bound`: what limits the workers, "cpu" or "slots". `needed` is `workers_wanted` before rounding, `needed_cores` the
+    number that the CPU alone would need."""
 
     kind: str
     waiting: int
@@ -51,12 +51,12 @@ class KindAdvice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def has_several_kinds(survey: Survey) -> bool:
-    """Whether kinds tell something: tasks are of several, or there are workers that do not do the only one."""
+    """Whether the tasks have several kinds, or some workers do not do the only one."""
     return bool(survey.progress.kinds) or any(HTTP not in member.beat.kinds for member in survey.at_work)
 
 
 def kinds_at_rest(survey: Survey) -> tuple[KindAdvice, ...]:
-    """Each kind, with nobody worth running. A crawl that never had another one has the kind http."""
+    """Each kind with 0 workers wanted. A crawl without kinds of its own has the kind http."""
     waiting = survey.progress.kinds or {HTTP: survey.progress.queued + survey.progress.delayed}
     kinds = [member.beat.kinds for member in survey.at_work]
     return tuple(
@@ -76,19 +76,19 @@ def advise_kinds(before: Survey, now: Survey, *, shares: Shares) -> tuple[KindAd
         for name, part in shared_out(number, waiting).items():
             found[name] = _with_part(found[name], part, need=need, share=part / number if number else 0.0, bound=bound)
     if not any(one.workers_wanted for one in found.values()):
-        # The leases of workers that are gone: whoever asks for leases reclaims those of every kind.
+        # Only leases of lost workers are left: a worker of any kind reclaims them.
         return one_of_usual_kind(now)
     return tuple(found.values())
 
 
 def with_need(one: KindAdvice, need: Need, *, at_work: int = 0) -> KindAdvice:
-    """The kind with so many workers worth running."""
+    """The kind with as many workers wanted as it needs."""
     number = whole_workers(need.all_of_it, at_work=at_work) if need != NONE else 0
     return msgspec.structs.replace(one, workers_wanted=number, needed=need.all_of_it, needed_cores=need.cores)
 
 
 def _with_part(one: KindAdvice, number: int, *, need: Need, share: float, bound: str) -> KindAdvice:
-    """The kind with its part of what a group of workers needs."""
+    """The kind with its part of a group's need added."""
     return msgspec.structs.replace(
         one,
         workers_wanted=one.workers_wanted + number,
@@ -99,7 +99,7 @@ def _with_part(one: KindAdvice, number: int, *, need: Need, share: float, bound:
 
 
 def one_of_usual_kind(survey: Survey) -> tuple[KindAdvice, ...]:
-    """One worker of a kind that the crawl's latest workers do: that there are any of another kind is not known."""
+    """One worker of a kind that the crawl's latest workers do: workers of other kinds may not exist."""
     kinds = kinds_at_rest(survey)
     names = [one.kind for one in kinds]
     done = [kind for member in survey.members for kind in member.beat.kinds if kind in names]
@@ -113,13 +113,13 @@ def one_of_each_kind(survey: Survey, *, which: Callable[[KindAdvice], bool]) -> 
 
 
 def kinds_that_worked(before: Survey, now: Survey) -> set[str]:
-    """The kinds of workers that have done pages since then, and may have left the crawl as it has finished."""
+    """The kinds of the workers that did pages between the surveys; they may have left since."""
     members = [member for member in now.members if member.presence is not Presence.GONE and _pages(before, [member])]
     return {kind for member in members for kind in member.beat.kinds}
 
 
 def kind_lines(kinds: Sequence[KindAdvice]) -> list[str]:
-    """The same in plain words."""
+    """The advice on kinds, a line each."""
     return [_line(one) for one in kinds]
 
 
@@ -132,7 +132,7 @@ def _line(one: KindAdvice) -> str:
 
 
 def shared_out(number: int, weights: Mapping[str, int]) -> dict[str, int]:
-    """So many workers shared out over kinds by these weights; the first ones get what is left over."""
+    """Divide workers among kinds by these weights; the largest remainders get the rest."""
     total = sum(weights.values())
     if not total:
         first = next(iter(weights))
@@ -146,7 +146,7 @@ def shared_out(number: int, weights: Mapping[str, int]) -> dict[str, int]:
 
 
 def _groups(survey: Survey, names: Iterable[str]) -> dict[tuple[str, ...], list[Member]]:
-    """The workers at work, by which of the crawl's kinds they do."""
+    """The workers at work, grouped by the kinds of the crawl that they do."""
     groups: dict[tuple[str, ...], list[Member]] = {}
     for member in survey.at_work:
         kinds = tuple(name for name in names if name in member.beat.kinds)
@@ -158,7 +158,7 @@ def _groups(survey: Survey, names: Iterable[str]) -> dict[tuple[str, ...], list[
 def _group_need(
     before: Survey, now: Survey, members: Sequence[Member], *, waiting: int, shares: Shares
 ) -> tuple[Need, str]:
-    """How many of these workers it takes, and what of them is used up."""
+    """How many workers of this group are needed, and what limits them."""
     if not waiting and not any(member.beat.busy for member in members):
         return NONE, ""
     done = measured(before, msgspec.structs.replace(now, members=members))
@@ -179,11 +179,11 @@ def _group_need(
 
 
 def kept(survey: Survey, members: Sequence[Member]) -> Need:
-    """As many as there are. A process that works on several crawls as well is one for all of them."""
+    """As many as there are. A process that works on several crawls counts in part."""
     return Need(sum(survey.parts.get(member.beat.worker, 1.0) for member in members), float(len(members)))
 
 
 def _pages(before: Survey, members: Sequence[Member]) -> int:
-    """How many pages these workers have done since then."""
+    """How many pages these workers did between the surveys."""
     earlier = {member.beat.worker: member.beat.pages for member in before.members}
     return sum(max(0, member.beat.pages - earlier.get(member.beat.worker, 0)) for member in members)

@@ -1,7 +1,5 @@
-"""The state of a running crawl for people: its rate, the time left, and what limits it.
-
-Which kinds of tasks a spider has, which of them workers do, and which nobody does. Pure.
-"""
+"""Snapshots of a crawl for people: its rate, the time left, costs and limits; and the kinds of its tasks that workers
+do or leave. Pure."""
 
 from __future__ import annotations
 
@@ -22,20 +20,22 @@ from shoal.spider.spider import Spider, handler_kinds
 from shoal.text.errors import several
 from shoal.worker.tally import RecentRate
 
+LAST_LANES = 3
+
 
 def kinds_of(spider: type[Spider], settings: Settings) -> tuple[str, ...]:
-    """The kinds that a spider names itself: that of its requests, and those of its handlers."""
+    """The kinds that a spider names: of its requests and of its handlers."""
     own = BROWSER if settings.render else settings.kind
     return tuple(dict.fromkeys([own, *handler_kinds(spider).values()]))
 
 
 def handled_elsewhere(spider: type[Spider], kinds: Iterable[str]) -> dict[str, str]:
-    """The handlers that workers of these kinds leave to others, and the kinds of those."""
+    """The handlers that workers of other kinds run, with their kinds."""
     return {name: kind for name, kind in handler_kinds(spider).items() if kind not in kinds}
 
 
 def check_stages(spider: type[Spider], settings: Settings, kinds: Collection[str], *, has_archive: bool) -> None:
-    """Refuse to work on a part of the stages of a spider without an archive: pages go from one to the other there."""
+    """UsageError for some kinds of a spider without an archive: pages pass from one kind to the next through it."""
     named = kinds_of(spider, settings)
     if len(named) > 1 and not has_archive and kinds and not {*named} <= {*kinds}:
         name, kind = next(iter(handler_kinds(spider).items()))
@@ -54,15 +54,15 @@ class KindShown(NamedTuple):
 
 
 def kinds_shown(progress: Progress, workers: Iterable[WorkerBeat]) -> list[KindShown]:
-    """The kinds of a crawl that has several, in the order in which they came."""
+    """The kinds of a crawl that has several, oldest first."""
     return _shown(progress.kinds, list(workers))
 
 
 def unserved(progress: Progress, workers: Iterable[WorkerBeat]) -> list[KindShown]:
-    """The kinds of a running crawl whose tasks wait though no worker does them."""
+    """The kinds of a running crawl whose tasks wait and that no worker does."""
     if progress.state is not CrawlState.RUNNING:
         return []
-    # Of a crawl with one kind, workers may do another one.
+    # A crawl with one kind may have only workers of another kind.
     kinds = progress.kinds or {HTTP: progress.queued + progress.delayed}
     return [one for one in _shown(kinds, list(workers)) if one.waiting and not one.workers]
 
@@ -72,7 +72,7 @@ def _shown(kinds: Mapping[str, int], workers: Sequence[WorkerBeat]) -> list[Kind
 
 
 def unserved_line(kinds: Sequence[KindShown], crawl: Crawl, workers: Iterable[WorkerBeat] = ()) -> str:
-    """Says that nobody does these kinds, and which command would. `workers` are those at work."""
+    """The line that no worker does these kinds, with the command that starts one. `workers` are at work."""
     spider = crawl.settings.get("spider") or "FILE"
     if regional := [one for one in kinds if region_of(one.kind)]:
         offered = dict.fromkeys(region_of(kind) for worker in workers for kind in worker.kinds if region_of(kind))
@@ -85,8 +85,8 @@ def unserved_line(kinds: Sequence[KindShown], crawl: Crawl, workers: Iterable[Wo
 
 
 def _unoffered_line(kinds: Sequence[KindShown], spider: str, *, offered: Sequence[str]) -> str:
-    """Says that nobody offers exits of these regions, or that those who do have no workers of the kind. `offered`: the
-    regions that there are."""
+    """The line that no worker offers exits of these regions, or that workers with such exits do not do the kind.
+    `offered`: the regions with exits."""
     waiting = sum(one.waiting for one in kinds)
     regions = " and ".join(dict.fromkeys(region_of(one.kind) for one in kinds))
     others = ",".join(dict.fromkeys(plain_kind(one.kind) for one in kinds if plain_kind(one.kind) != HTTP))
@@ -101,13 +101,10 @@ def _unoffered_line(kinds: Sequence[KindShown], spider: str, *, offered: Sequenc
     )
 
 
-LAST_LANES = 3
-
-
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl at one moment. `rate` is tasks ended per second over the last minute at most.
+    """A crawl at one moment. `rate` is tasks ended per second, over the last minute at most.
 
-    `last_lanes` finish last at their pace, the slowest first."""
+    `last_lanes` are the lanes that finish last at their pace, slowest first."""
 
     crawl: Crawl
     progress: Progress
@@ -126,7 +123,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Silence:
-    """How long no worker has given a sign of life, by this process's own clock."""
+    """How long no worker has sent a heartbeat, by this process's clock."""
 
     def __init__(self) -> None:
         self._latest = 0.0
@@ -141,7 +138,7 @@ class Silence:
 
 
 class Meter:
-    """Turns one reading after another into snapshots."""
+    """Turns successive readings into snapshots."""
 
     def __init__(self) -> None:
         self._rate = RecentRate()
@@ -213,7 +210,7 @@ def spent_budget(crawl: Crawl, progress: Progress) -> str:
 
 
 def stopping_limit(crawl: Crawl, progress: Progress) -> str:
-    """Why the crawl would be stopped at once, and what to do; empty: it would go on."""
+    """The limit that would stop the crawl at once, and what to do; empty: none."""
     limit = reached_by(crawl, progress, now=time.time())
     if limit is None:
         return ""
@@ -222,7 +219,7 @@ def stopping_limit(crawl: Crawl, progress: Progress) -> str:
 
 
 def raised_budget(crawl: Crawl) -> float:
-    """A budget that lets a crawl go on whose budget is spent."""
+    """A budget with which a crawl can go on after it has spent its own."""
     return 2 * crawl.budgets.cost
 
 
@@ -239,20 +236,20 @@ def describe_interval(interval: float) -> str:
 
 
 def pool_of(lane: LaneStatus, crawl: Crawl) -> Pool | None:
-    """The pool that the lane goes via; None: it goes out directly, or there is no such pool any more."""
+    """The pool of the lane; None: no pool, or one that no longer exists."""
     _, via, name = lane.lane.partition(VIA)
     return next((pool for pool in crawl.pools if via and pool.name == name), None)
 
 
 def with_others(lane: LaneStatus) -> LaneStatus:
-    """The lane with the interval that other crawls leave to it, if all of them have the same weight."""
+    """The lane with the interval that remains beside other crawls of the same weight."""
     if lane.held is None:
         return lane
     return msgspec.structs.replace(lane, interval=max(lane.interval, lane.held.interval) * (1 + lane.held.turns))
 
 
 def with_exits(lane: LaneStatus, crawl: Crawl) -> LaneStatus:
-    """The lane with the interval that its exits together, and other crawls, allow it at best."""
+    """The lane with the shortest interval that its exits and other crawls allow."""
     pool, lane = pool_of(lane, crawl), with_others(lane)
     if pool is None or not pool.exits or pool.interval / len(pool.exits) <= lane.interval:
         return lane
@@ -260,12 +257,11 @@ def with_exits(lane: LaneStatus, crawl: Crawl) -> LaneStatus:
 
 
 def may_start_in(lane: LaneStatus) -> float:
-    """Seconds until the lane may start a task. One whose healthy exits are all in use may when a request ends, long
-    before an exit that rests is back."""
+    """Seconds until the lane may start a task. If all its healthy exits are in use it may when a request ends: 0."""
     is_in_use = lane.waits_for_exit and lane.in_flight > 0 and not lane.exits_rest and lane.rests_for <= 0
     return 0.0 if is_in_use else lane.starts_in
 
 
 def seconds_left(lane: LaneStatus) -> float:
-    """How many seconds the tasks that wait in the lane take at its pace."""
+    """Seconds that the waiting tasks of the lane take at its pace."""
     return lane.waiting * lane.interval + may_start_in(lane) if lane.waiting else 0.0

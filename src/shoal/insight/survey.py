@@ -1,4 +1,4 @@
-"""Everything that is measured of a crawl at one moment, and between two: for metrics and for advice."""
+"""Everything that is measured of a crawl, at one moment and between two moments: for metrics and advice."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shoal.worker.workers import Member, Presence, crew_of
 LANES_READ = 1_000
 SHORTEST_SECONDS = 1.0
 EXITS_READ = 1_000
-# A worker that gets less than this part of the CPU time it needs waits for its turn.
+# A worker that gets less than this share of the CPU time that it needs competes for its core.
 CROWDED = 0.85
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl as it was read at the time `at` of a monotonic clock. Of lanes and exits there are `LANES_READ` and
-    `EXITS_READ` at most, of workers the latest ones. `pushed` URLs wait in its inbox; `parts` are the shares of their
-    process that workers have for this crawl, by name, where a process works on several crawls."""
+    """A crawl as it was read at the time `at` of a monotonic clock, with at most `LANES_READ` lanes, `EXITS_READ` exits
+    and the latest workers. `pushed` URLs wait in its inbox. `parts`: by worker, the share of its process that works on
+    this crawl, where processes work on several crawls."""
 
     crawl: Crawl
     progress: Progress
@@ -38,14 +38,14 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
         return [member for member in self.members if member.presence is Presence.WORKING]
 
     def resting(self, lane: str) -> set[str]:
-        """The exits that may not be used towards the lane now: quarantined there, or parked for every host."""
+        """The exits that may not be used for the lane now: quarantined there, or parked for every host."""
         return {use.exit for use in self.exits if use.parked_for > 0 or (use.lane == lane and use.rests_for > 0)}
 
 
 async def surveyed(
     crawl: Crawl, *, frontier: Frontier, pushed: int = 0, clock: Callable[[], float] = time.monotonic
 ) -> Survey:
-    """Read the crawl."""
+    """Read a survey of the crawl."""
     return Survey(
         crawl=crawl,
         progress=await frontier.progress(crawl.id),
@@ -58,7 +58,7 @@ async def surveyed(
 
 
 def summed(figures: Iterable[Figures]) -> Figures:
-    """The figures of several workers together."""
+    """The sums of the figures of several workers."""
     found = list(figures)
     statuses: Counter[str] = Counter()
     for one in found:
@@ -72,7 +72,7 @@ def summed(figures: Iterable[Figures]) -> Figures:
 
 
 def added(groups: Iterable[Sequence[int]]) -> tuple[int, ...]:
-    """Counts by FETCH_BUCKETS, added up. A worker that has counted nothing yet may have no groups."""
+    """Sums of counts by FETCH_BUCKETS. A worker that has counted nothing yet may have no buckets."""
     totals = [0] * (len(FETCH_BUCKETS) + 1)
     for group in groups:
         for index, count in enumerate(group[: len(totals)]):
@@ -83,8 +83,8 @@ def added(groups: Iterable[Sequence[int]]) -> tuple[int, ...]:
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """What a crawl did between two surveys.
 
-    `figures` are those of the workers' signs of life, which are up to a second older than the surveys: they cover
-    `worker_seconds`, added up over the workers, with so many `starts` of requests per second."""
+    `figures` come from heartbeats, which are up to a second older than the surveys: they cover `worker_seconds`, summed
+    over the workers, with `starts` of requests per second."""
 
     seconds: float
     worker_seconds: float
@@ -103,7 +103,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fetch_seconds(self) -> float:
-        """How long a request takes, on average."""
+        """The mean time of a request."""
         return self.figures.fetch_seconds / self.figures.fetches if self.figures.fetches else 0.0
 
     @property
@@ -112,23 +112,23 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slots_used(self) -> float:
-        """The share of the workers' slots that had a request on its way, on average."""
+        """The mean share of the workers' slots that had a request in flight."""
         time = self.worker_seconds * self.slots / self.workers if self.workers else 0.0
         return min(1.0, self.figures.fetch_seconds / time) if time else 0.0
 
     @property
     def core_got(self) -> float:
-        """The share of a core that a worker got, on average; `load` is what it needed."""
+        """The mean share of a core that a worker got; `load` is the share that it needed."""
         return self.figures.cpu_seconds / self.worker_seconds if self.worker_seconds else 0.0
 
     @property
     def is_crowded(self) -> bool:
-        """Whether workers wait for their turn on a core: others want it as well."""
+        """Whether workers compete for cores with each other or with other programs."""
         return 0 < self.core_got < CROWDED * self.load
 
 
 def measured(before: Survey, now: Survey) -> Measured:
-    """What was done between two surveys, by the workers that are at work at the second."""
+    """What was done between two surveys by the workers that are at work in the second."""
     seconds = max(now.at - before.at, SHORTEST_SECONDS)
     earlier = {member.beat.worker: member.beat for member in before.members}
     beats = [member.beat for member in now.at_work]
@@ -149,19 +149,19 @@ def measured(before: Survey, now: Survey) -> Measured:
 
 
 def _part(before: WorkerBeat | None, now: WorkerBeat, *, seconds: float) -> tuple[Figures, float]:
-    """What one worker did, and the seconds that its signs of life are apart: 0 if it gave none meanwhile."""
+    """What one worker did, and the seconds between its two heartbeats: 0 without a new one."""
     if before is None:
-        # It has joined since: all that it did was done in this time, or in the part of it since it began.
+        # A new worker: all its work lies between the surveys, or since its start.
         age = now.seen - now.started
         return now.figures, age if SHORTEST_SECONDS <= age < seconds else seconds
     apart = now.seen - before.seen
-    # The clock that signs of life are read by may have been set.
+    # The clock of the heartbeats may have been set.
     is_likely = 0 <= apart <= 2 * seconds + SHORTEST_SECONDS
     return difference(before.figures, now.figures), apart if is_likely else seconds
 
 
 def difference(before: Figures, now: Figures) -> Figures:
-    """What was added since then."""
+    """What was added between two readings."""
     numbers = {
         name: max(0, getattr(now, name) - getattr(before, name))
         for name in Figures.__struct_fields__
@@ -171,7 +171,7 @@ def difference(before: Figures, now: Figures) -> Figures:
 
 
 def cores_of(beats: Sequence[WorkerBeat]) -> float:
-    """The cores of the machines that workers run on; those of a machine that does not tell: one per worker."""
+    """The cores of the workers' machines; a machine that does not report them counts one per worker."""
     machines: dict[str, float] = {}
     for beat in beats:
         untold = machines.get(beat.machine, 0.0) + 1.0

@@ -1,8 +1,5 @@
-"""Traces of the journeys of some pages: from the lease over fetch, handler and write to the settle. Off, there are none
-of these objects, and no page pays for them.
-
-Sends spans to an OpenTelemetry collector over OTLP/HTTP, from a thread of its own. Needs the extra `otel`.
-"""
+"""Traces of a sample of pages, from lease to settle, sent to an OpenTelemetry collector over OTLP/HTTP from a thread of
+its own. Needs the extra `otel`; without tracing none of these objects exists."""
 
 from __future__ import annotations
 
@@ -34,10 +31,12 @@ if TYPE_CHECKING:
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 MOST_OPEN: Final = 10_000
+NEEDED: Final = f"OTEL_EXPORTER_OTLP_ENDPOINT is set, and traces need OpenTelemetry: {install_command('otel')}"
+LAST_SEND_SECONDS: Final = 5.0
 
 
 def wants_traces(share: float, *, environ: Mapping[str, str]) -> bool:
-    """Whether pages are traced: a collector is named, and a share of them."""
+    """Whether pages are traced: the environment names a collector, and the share is not 0."""
     return share > 0 and any(environ.get(name) for name in ENDPOINTS)
 
 
@@ -52,29 +51,29 @@ class Traces:
         self._open: dict[int, Span] = {}
 
     def frontier(self, frontier: Frontier) -> Frontier:
-        """The frontier; leases begin traces, settles end them."""
+        """Wraps the frontier: leases begin traces, settles end them."""
         return cast(Frontier, _TracedFrontier(frontier, self))
 
     def store(self, store: Store) -> Store:
-        """The store; its writes are steps of the traces of their pages."""
+        """Wraps the store: its writes are steps of their pages' traces."""
         return cast(Store, _TracedStore(store, self))
 
     def fetcher(self, fetcher: Fetcher) -> Fetcher:
-        """The fetcher; its requests are steps of the trace of the page in hand."""
+        """Wraps the fetcher: its requests are steps of their page's trace."""
         return _TracedFetcher(fetcher, self)
 
     def handlers(self, handlers: Handlers) -> Handlers:
-        """The handlers; each run is a step of its page's trace."""
+        """Wraps the handlers: each run is a step of its page's trace."""
         return cast(Handlers, _TracedHandlers(handlers, self))
 
     async def close(self) -> None:
-        """End the traces of pages that were not settled here, and send what is left."""
+        """End the traces of pages that were not settled here, and send the last spans."""
         for token in list(self._open):
             self._end(token, "left")
         await self._collector.close()
 
     def leased(self, leases: Iterable[Lease], *, began: int) -> None:
-        """Begin the traces of a share of these leases; the lease call is their first step."""
+        """Begin traces for a sample of these leases; the lease call is their first step."""
         now = time.time_ns()
         for lease in leases:
             if len(self._open) < MOST_OPEN and self._rng.random() < self._share:
@@ -96,13 +95,13 @@ class Traces:
         return token in self._open
 
     def step(self, name: str, token: int, *, began: int, ended: int, **attributes: Any) -> None:
-        """Add a step that is over to the trace of a lease."""
+        """Add a finished step to the trace of a lease."""
         span = self._collector.begin(name, self._open[token], attributes, at=began)
         span.end(ended)
 
     @contextmanager
     def during(self, name: str, token: int) -> Iterator[dict[str, Any]]:
-        """Time a step of the page with this lease; what is put into the dict is said of the step."""
+        """Time a step of the page with this lease; the dict takes attributes of the step."""
         said: dict[str, Any] = {}
         began = time.time_ns()
         try:
@@ -138,13 +137,13 @@ def _end_of(result: Result) -> str:
     if isinstance(result, Done):
         return f"done: {result.outcome}"
     if isinstance(result, Retry | Dead):
-        # Only the name of the reason: its text may quote the page.
+        # Only the class of the reason: its text may quote the page.
         return f"{'retried' if isinstance(result, Retry) else 'dead'}: {result.reason.partition(':')[0]}"[:100]
     return f"handed over: {result.task.kind}" if isinstance(result, Handed) else "released"
 
 
 class _Traced:
-    """A part whose other methods are its own."""
+    """Passes all other methods on to the wrapped object."""
 
     def __init__(self, part: Any, traces: Traces) -> None:
         self._part = part
@@ -212,14 +211,10 @@ class _TracedHandlers(_Traced):
         return harvest
 
 
-NEEDED: Final = f"OTEL_EXPORTER_OTLP_ENDPOINT is set, and traces need OpenTelemetry: {install_command('otel')}"
-LAST_SEND_SECONDS: Final = 5.0
-
-
 class Collector:
-    """Where spans go. Its address, headers and batches come from the usual variables, `OTEL_…`.
+    """Sends spans. Address, headers and batches come from the usual variables, `OTEL_…`.
 
-    What cannot be sent is dropped, and said once: no page waits for a collector."""
+    Spans that cannot be sent are dropped, which is reported once: no page waits for a collector."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
@@ -227,7 +222,7 @@ class Collector:
 
     @classmethod
     def open(cls, *, say: Callable[[str], None], environ: Mapping[str, str] = os.environ) -> Collector:
-        """Import what is needed and begin the thread."""
+        """Import OpenTelemetry and start the thread."""
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
@@ -236,7 +231,7 @@ class Collector:
         except ImportError:
             raise UsageError(NEEDED) from None
         _silence()
-        # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win over these: people name their services.
+        # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override these.
         own = {"service.name": environ.get("OTEL_SERVICE_NAME") or "shoal", "service.version": __version__}
         provider = TracerProvider(resource=Resource(own).merge(_given(environ)), shutdown_on_exit=False)
         loop = asyncio.get_running_loop()
@@ -245,7 +240,7 @@ class Collector:
         return cls(provider)
 
     def begin(self, name: str, parent: Span | None, attributes: Mapping[str, Any], *, at: int) -> Span:
-        """A span that began at a time, in nanoseconds since 1970."""
+        """A span that began at this time, in nanoseconds since 1970."""
         from opentelemetry.context import Context
         from opentelemetry.trace import set_span_in_context
 
@@ -253,21 +248,21 @@ class Collector:
         return self._tracer.start_span(name, context=context, attributes=attributes, start_time=at)
 
     async def close(self) -> None:
-        """Send what is left, but do not wait long for a collector that is away."""
+        """Send the last spans, without waiting long for a collector that is away."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_SEND_SECONDS):
                 await asyncio.to_thread(self._provider.shutdown)
 
 
 def _given(environ: Mapping[str, str]) -> Resource:
-    """What the environment says of this service."""
+    """The attributes of this service from the environment."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
     return OTELResourceDetector().detect() if environ.get("OTEL_RESOURCE_ATTRIBUTES") else Resource.get_empty()
 
 
 def _silence() -> None:
-    """OpenTelemetry logs each failure for itself; here one line says it."""
+    """Drops OpenTelemetry's log of each failure: one line is reported instead."""
     logger = logging.getLogger("opentelemetry")
     logger.propagate = False
     if not logger.handlers:
@@ -275,7 +270,7 @@ def _silence() -> None:
 
 
 def _said_once(inner: SpanExporter, say: Callable[[str], Any]) -> SpanExporter:
-    """The exporter; when it begins to fail a line says so, until it has worked again."""
+    """Wraps the exporter: the first failure is reported, and the next one after a success."""
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
     class SaidOnceExporter(SpanExporter):
@@ -285,7 +280,7 @@ def _said_once(inner: SpanExporter, say: Callable[[str], Any]) -> SpanExporter:
             result = inner.export(spans)
             fails = result is not SpanExportResult.SUCCESS
             if fails and not self.is_failing:
-                with contextlib.suppress(RuntimeError):  # the event loop may be closed by now
+                with contextlib.suppress(RuntimeError):  # the event loop may be closed
                     say("traces cannot be sent: is OTEL_EXPORTER_OTLP_ENDPOINT right? The crawl goes on without them")
             self.is_failing = fails
             return result

@@ -1,6 +1,7 @@
-"""How much of what a crawl can use it uses: hosts' pace, exits, cores, slots, store, line. Pure.
+"""Utilisation of hosts' pace, exits, cores, slots, store and network line by a crawl, and the number of workers that it
+needs. Pure.
 
-Everything has a share: how much of what it can do is asked of it now. What has the highest share bounds the crawl."""
+Utilisation is demand over capacity; the highest one is the bottleneck."""
 
 from __future__ import annotations
 
@@ -19,30 +20,32 @@ from shoal.policy.limits import pages_per_write
 from shoal.settings.table import Settings
 from shoal.worker.workers import Member
 
-# From this share on a thing counts as saturated; a worker is loaded up to this share.
+# A resource counts as saturated from the first share on; workers are planned to be loaded up to the second.
 SATURATED: Final = 0.8
 TARGET_SHARE: Final = 0.85
-# Of the cores of a machine so much is there for workers.
+# The share of a machine's cores that workers may use.
 USABLE_CORES: Final = 0.95
 MOST_TIMES: Final = 64.0
-# As many as are at work are kept while what is needed is hardly more than that, or hardly less than one fewer: the
-# noise of a measurement moves nobody.
+# The number at work is kept while the need differs from it by less than the noise of a measurement.
 NOISE: Final = 1.1
-# A host rests that may not start for longer than its pace explains.
+# A host whose next start is later than its pace explains by this time is resting.
 REST_SECONDS: Final = 10.0
-# In fewer pages than this a time is too short to tell how fast a crawl is.
+# With fewer expected pages than this the measured time is too short.
 FEW_PAGES: Final = 3
-# A line is told from slow sites by how long the bodies of answers take, as a share of the whole time.
+# A full network differs from slow sites by the share of a request's time that its body takes.
 BODY_SHARE: Final = 0.6
 
 Thing = Literal["pace", "exits", "cpu", "slots", "store", "line"]
+THINGS: Final[tuple[Thing, ...]] = ("exits", "pace", "store", "cpu", "slots", "line")
+# More workers add capacity of these, and of a store with several writers.
+OF_WORKERS: Final[tuple[Thing, ...]] = ("cpu", "slots")
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of each thing is used: 1.0 is all of it.
+    """The utilisation of each resource: 1.0 is all of it.
 
-    `pace` is that of the hosts with work, `exits` that of the pools, `cpu` a core per worker, `slots` the requests that
-    workers may have on their way, `store` what the writers of the workers can take, `line` the network."""
+    `pace`: the pace of hosts with work; `exits`: the pools' rates; `cpu`: a core per worker; `slots`: requests that
+    workers may have in flight; `store`: the workers' writers; `line`: the network."""
 
     pace: float = 0.0
     exits: float = 0.0
@@ -53,21 +56,16 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tightest(self) -> Thing:
-        """The thing with the highest share. A line that is full fills the slots as well, and so does a worker that has
-        no time to take in answers: those are the causes."""
+        """The resource with the highest share. A full line, or a busy CPU, also fills the slots: then it is the
+        cause."""
         if self.line >= SATURATED and self.slots >= SATURATED:
             return "line"
         found: Thing = max(THINGS, key=lambda name: float(getattr(self, name)))
         return "cpu" if found == "slots" and self.cpu >= SATURATED else found
 
 
-THINGS: Final[tuple[Thing, ...]] = ("exits", "pace", "store", "cpu", "slots", "line")
-# More workers bring more of these, and of what a store takes that has room for several writers.
-OF_WORKERS: Final[tuple[Thing, ...]] = ("cpu", "slots")
-
-
 def shares_of(survey: Survey, done: Measured) -> Shares:
-    """How much of each thing is used."""
+    """The utilisation of each resource."""
     figures, workers = done.figures, max(1, done.workers)
     time = done.worker_seconds
     pace, exits = _allowed(survey, done.fetch_seconds)
@@ -86,18 +84,18 @@ def shares_of(survey: Survey, done: Measured) -> Shares:
 
 
 def _line_share(slots: float, body: float) -> float:
-    """Where bodies take most of a request's time and the slots are full, one of many bodies arrives at any moment: the
-    line has no time in which it does nothing."""
+    """The utilisation of the network: if bodies take most of a request's time and all slots are used, some body arrives
+    at every moment."""
     if body < BODY_SHARE:
         return 0.0
     return 1.0 if slots >= SATURATED else slots
 
 
 def _allowed(survey: Survey, fetch_seconds: float) -> tuple[float, float]:
-    """Starts per second that the hosts with work allow by their pace, and that the exits of their pools allow; 0: any
-    number. More lanes than were read allow more than is known."""
+    """Starts per second that the paces of hosts with work allow, and that the exits of their pools allow; 0: unlimited,
+    or not known since not all lanes were read."""
     pace = exits = 0.0
-    # Pages that wait for a later stage are fetched already: their lane has no pace, and is no host.
+    # The lane of a later stage has no host and no pace: its pages are fetched already.
     busy = [with_others(lane) for lane in survey.lanes if (lane.waiting or lane.in_flight) and STAGE not in lane.lane]
     for lane in busy:
         if may_start_in(lane) > 2 * lane.interval + REST_SECONDS:
@@ -108,7 +106,7 @@ def _allowed(survey: Survey, fetch_seconds: float) -> tuple[float, float]:
             usable = len({*pool.exits} - survey.resting(lane.lane))
             exits += usable * _per_second(pool.interval, pool.cap, fetch_seconds) if usable else 0.0
     is_whole = len(survey.lanes) < LANES_READ and math.isfinite(pace)
-    # How many exits workers offer for a region is not known here.
+    # The number of exits that workers offer for a region is not known here.
     has_only_pools = bool(busy) and all(VIA in lane.lane and not region_in(lane.lane) for lane in busy)
     return (pace if is_whole else 0.0), (exits if has_only_pools and math.isfinite(exits) else 0.0)
 
@@ -120,23 +118,22 @@ def _per_second(interval: float, cap: int, fetch_seconds: float) -> float:
 
 
 def is_scarce(survey: Survey) -> bool:
-    """Whether hardly a page waits: links come as fast as pages do."""
+    """Whether hardly any page waits: links are found no faster than pages are fetched."""
     return hardly_waits(survey.progress.queued, survey.at_work)
 
 
 def hardly_waits(waiting: int, members: Iterable[Member]) -> bool:
-    """Whether so few tasks wait that these workers, or fewer, are enough."""
+    """Whether so few tasks wait that these workers are more than enough."""
     return waiting < max(1, sum(member.beat.slots for member in members) // 4)
 
 
 def growing(crawl: Crawl) -> tuple[Thing, ...]:
-    """What there is more of with more workers. A file has one writer at a time, a database server several."""
+    """The resources that grow with the number of workers. A file has one writer, a database server several."""
     return (*OF_WORKERS, "store") if has_store_server(crawl) else OF_WORKERS
 
 
 def gain(shares: Shares, done: Measured, *, times: float, grows: Sequence[Thing], own_machines: bool) -> float:
-    """How many times as fast the crawl would be with so many times the workers: on machines of their own, or on those
-    that are there."""
+    """The speed-up with `times` as many workers: on new machines, or on the present ones."""
     limits = [times]
     for name in THINGS:
         share = float(getattr(shares, name))
@@ -148,15 +145,15 @@ def gain(shares: Shares, done: Measured, *, times: float, grows: Sequence[Thing]
 
 
 def _cores_allow(done: Measured, *, times: float) -> float:
-    """How many times as fast so many times the workers may be on the cores that are there."""
+    """The speed-up that the present cores allow `times` as many workers."""
     if not done.is_crowded:
         return USABLE_CORES * done.cores / sum(done.loads)
-    # Turns on the cores are shared with other programs: more processes get more of the turns.
+    # Other programs use the cores too: more worker processes get a larger share.
     return times * done.cores / (done.cores + (times - 1) * done.workers * done.core_got)
 
 
 class Need(NamedTuple):
-    """How many workers it takes, before they are rounded to whole ones: for their cores, and for everything else."""
+    """How many workers are needed, not rounded: for CPU, and for everything else."""
 
     cores: float
     rest: float
@@ -167,10 +164,10 @@ class Need(NamedTuple):
 
 
 def needed(shares: Shares, done: Measured, *, grows: Sequence[Thing]) -> Need:
-    """As many workers as it takes to reach what hosts, exits, line and store allow.
+    """The workers needed to reach the limit of hosts, exits, line or store.
 
-    A store that is used up gets no more of them, also one that has room for several writers: that more writers are
-    faster is not known before it is tried, and one that is full gets slower with each. That one keeps those it has."""
+    A saturated store gets no more workers, even if it takes several writers: a full one gets slower with each. It
+    keeps the workers that it has."""
     fixed = [float(getattr(shares, name)) for name in THINGS if name not in OF_WORKERS]
     most = min((1 / share for share in fixed if share > 1 / MOST_TIMES), default=2.0)
     workers = done.workers * most / TARGET_SHARE
@@ -179,7 +176,7 @@ def needed(shares: Shares, done: Measured, *, grows: Sequence[Thing]) -> Need:
 
 
 def in_hand(shares: Shares, done: Measured, members: Iterable[Member]) -> Need:
-    """As many as it takes for what workers do now, and no faster."""
+    """The workers needed to go on at the present speed."""
     found = list(members)
     busy = sum(one.beat.busy for one in found) / max(1, sum(one.beat.slots for one in found))
     workers = done.workers / TARGET_SHARE
@@ -187,18 +184,18 @@ def in_hand(shares: Shares, done: Measured, members: Iterable[Member]) -> Need:
 
 
 def whole_workers(need: float, *, at_work: int) -> int:
-    """So many workers, one at least."""
+    """The need rounded to whole workers, at least one."""
     if need <= at_work * NOISE:
         return max(1, min(at_work, math.ceil(need * NOISE - 0.05)))
     return max(1, math.ceil(need - 0.05))
 
 
 def is_too_short(survey: Survey, done: Measured) -> bool:
-    """Whether the hosts' pace allows so few pages in this time that none of them says nothing."""
+    """Whether the hosts' pace allows so few pages in the measured time that zero pages mean nothing."""
     pace, _ = _allowed(survey, done.fetch_seconds)
     return 0 < pace * done.seconds < FEW_PAGES
 
 
 def settings_of(crawl: Crawl) -> Settings:
-    """The settings that the crawl's workers work by."""
+    """The settings of the crawl."""
     return record_of(crawl).settings if crawl.settings else Settings()

@@ -1,7 +1,6 @@
-"""The contract of a pipe: queues of a broker, through which workers and their coordinator send messages.
+"""The contract of a pipe: queues of a broker between workers and their coordinator.
 
-A pipe promises little, so that every broker can keep it: a message that was sent is received at least once unless its
-time is over, perhaps twice, perhaps out of order. What is built on it must bear that.
+A message is received at least once unless it expires; it may come twice and out of order. Callers must cope with that.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ import msgspec
 
 from shoal.errors import ServerUnreachable, UsageError
 
-# Of one message. As text, for brokers that take nothing else, it has less than 60,000.
+# Largest message. In base64, for brokers that take only text, it has less than 60,000 bytes.
 MOST_BYTES: Final = 44_000
 DEFAULT_PREFIX: Final = "shoal"
-# A message that was received so often, and neither confirmed nor given back, ends its receivers: it is set aside.
+# A message that was received so often without being confirmed probably crashes its receivers: it is set aside.
 MOST_DELIVERIES: Final = 5
 UNREADABLE: Final = "unreadable"  # the queue of messages that were set aside
 
@@ -25,12 +24,12 @@ _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 class QueueGone(ServerUnreachable):
-    """A queue that was there, or should be, is not. The one who reads from it opens it again."""
+    """The queue does not exist, or was removed. Its reader opens it again."""
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """A message as it was received. `times`: how often it was received, this time included, as far as the broker
-    tells. `receipt` is the pipe's own."""
+    """A received message. `times`: how often it was received so far, as the broker counts. `receipt` is for the pipe
+    alone."""
 
     queue: str
     body: bytes
@@ -39,48 +38,48 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class Pipe(Protocol):
-    """Queues of one broker under one prefix; their names are without it. A step that the broker cannot do now raises
-    ServerUnreachable, and may be repeated: the pipe connects again by itself."""
+    """Queues of one broker under one prefix, which is not part of the names here. A method raises ServerUnreachable if
+    the broker cannot do it now, and may be called again: the pipe reconnects by itself."""
 
     shown: str
-    """The pipe as people may see it."""
+    """The URL for messages, without secrets."""
 
     async def open_queue(self, queue: str, *, passing: bool = False) -> None:
-        """Make the queue unless it is there. `passing`: it is one process's own, and goes when nobody reads it."""
+        """Create the queue unless it exists. `passing`: one process's own queue, removed when nobody reads it."""
 
     async def send(self, queue: str, messages: Sequence[bytes], *, seconds: float) -> None:
-        """Send messages of at most MOST_BYTES each. Returns when the broker has them for good. Those that are not
-        received within `seconds` are dropped. QueueGone: there is no such queue, and none of them was sent."""
+        """Send messages of at most MOST_BYTES each; returns when the broker has stored them. A message that is not
+        received within `seconds` is dropped. QueueGone: there is no such queue, nothing was sent."""
 
     async def receive(self, queue: str, *, most: int, seconds: float) -> list[Delivery]:
-        """Up to `most` messages; none after `seconds` without any. Each is received again, by this process or another,
-        if it is neither confirmed nor set aside before the connection ends, or within a time that the broker has."""
+        """Up to `most` messages; an empty list after `seconds` without one. A message that is neither confirmed nor set
+        aside is received again, by any process, after the connection ends or the broker's time limit."""
 
     async def confirm(self, deliveries: Sequence[Delivery]) -> None:
-        """These are done with. One whose connection has ended meanwhile is received again."""
+        """Remove these messages from their queues. One whose connection has ended is received again."""
 
     async def give_back(self, deliveries: Sequence[Delivery]) -> None:
-        """Let others receive these."""
+        """Return these messages to their queues: any process may receive them now."""
 
     async def set_aside(self, deliveries: Sequence[Delivery]) -> None:
-        """Move these to the queue of unreadable messages, where they stay until people look."""
+        """Move these messages to the queue `unreadable`, where they stay until a person removes them."""
 
     async def count(self, queue: str) -> int:
-        """How many messages wait in the queue, about; 0 if there is no such queue."""
+        """About how many messages wait in the queue; 0 if there is no such queue."""
 
     async def remove_queue(self, queue: str) -> None:
-        """Remove the queue with all its messages, if it is there."""
+        """Remove the queue with all its messages, if it exists."""
 
     async def sweep(self, *, used: Sequence[str], seconds: float) -> None:
-        """Remove passing queues that nobody reads: those that are not among `used` and are older than `seconds`, where
-        the broker does not do that by itself."""
+        """Remove passing queues that are not in `used` and are older than `seconds`, if the broker does not remove
+        unused queues by itself."""
 
     async def close(self) -> None:
-        """Close the connections. What was received and not confirmed is received again by others."""
+        """Close the connections. Unconfirmed messages are received again by other processes."""
 
 
 def checked_prefix(prefix: str, shown: str) -> str:
-    """The prefix of a pipe's queues; refused unless every broker takes it."""
+    """The prefix; UsageError unless every broker takes it in the names of queues."""
     if not _PREFIX.fullmatch(prefix):
         raise UsageError(f"{shown}: {prefix!r} is no prefix for queues: up to 40 letters, digits, - and _")
     return prefix

@@ -1,4 +1,4 @@
-"""Calls through a pipe: sent to the coordinator's queue, answered in a queue of this process's own."""
+"""Calls through a pipe: sent to the coordinator's queue, answered in a queue of the calling process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from shoal.pipes.messages import (
     packed,
 )
 
-# So long is an answer waited for, and so long does a request wait in the broker.
+# How long a call waits for its answer, and a request for the coordinator.
 ANSWER_SECONDS: Final = 20.0
 HELLO_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 5.0
@@ -45,8 +45,8 @@ _ERRORS: Final = {
 }
 
 
-class Told(NamedTuple):
-    """What a verb gave, and how many seconds ago, beyond what the way usually takes."""
+class Reply(NamedTuple):
+    """The result of a verb, and how old it is: seconds in the pipe beyond the shortest time that was seen."""
 
     value: msgspec.Raw
     age: float
@@ -55,10 +55,10 @@ class Told(NamedTuple):
 class PipeCalls:
     """The calls of one process. After an outage the next call opens the queues again.
 
-    `stray` gets the answers to calls that nobody waits for any more, with their verbs."""
+    `stray` is called with the verb and the answer of a call that has timed out."""
 
     def __init__(
-        self, pipe: Pipe, *, stray: Callable[[str, Told], None], steady: Callable[[], float] | None = steady_seconds
+        self, pipe: Pipe, *, stray: Callable[[str, Reply], None], steady: Callable[[], float] | None = steady_seconds
     ) -> None:
         self._pipe = pipe
         self._stray = stray
@@ -66,23 +66,23 @@ class PipeCalls:
         self._queue = ""
         self._frontier = ""
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Told]] = {}
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._opening = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
         self._assembly = Assembly()
-        # When the answers to the latest calls were given: the same answer may come twice.
+        # The times of the latest answers, by call: the broker may deliver one answer twice.
         self._given: dict[int, float] = {}
 
     async def open(self) -> None:
-        """Open the queues and wait for the coordinator's first answer."""
+        """Open the queues and wait for a first answer of the coordinator."""
         await self._open_queues()
         await self.call(HELLO, None, seconds=HELLO_SECONDS)
 
-    async def call(self, verb: str, arguments: object, *, crawl: str = "", seconds: float = ANSWER_SECONDS) -> Told:
-        """What the coordinator's frontier gives for a verb."""
+    async def call(self, verb: str, arguments: object, *, crawl: str = "", seconds: float = ANSWER_SECONDS) -> Reply:
+        """Call a verb of the coordinator's frontier and return its result."""
         await self._open_queues()
         number = next(self._numbers)
-        answered: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answered
         envelope = Envelope(
             VERSION, "request", self._queue, number, crawl=crawl, oldest=min(self._waiting), frontier=self._frontier
@@ -97,11 +97,11 @@ class PipeCalls:
             ) from None
         finally:
             self._waiting.pop(number, None)
-            # An error that came after the last look at it is nobody's any more.
+            # Else asyncio would warn about an error that nobody has read.
             answered.cancel()
 
     async def close(self) -> None:
-        """Remove the queue of this process and close the connections."""
+        """Remove this process's queue and close the connections."""
         reading, self._reading = self._reading, None
         if reading is not None:
             reading.cancel()
@@ -122,7 +122,7 @@ class PipeCalls:
             self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
-        """Hand out answers until the pipe breaks. The calls that wait then are told why."""
+        """Pass answers to the calls that wait for them until the pipe fails; then these calls fail too."""
         try:
             while True:
                 found = await self._pipe.receive(self._queue, most=MOST_AT_ONCE, seconds=LOOK_SECONDS)
@@ -141,7 +141,7 @@ class PipeCalls:
                 waiting.set_exception(error)
 
     def _takes(self, delivery: Delivery) -> bool:
-        """Whether a message could be read; if so, its answer is handed out."""
+        """Whether the message can be read; its answer is passed to the call that waits for it."""
         try:
             head = head_of(delivery.body)
             waiting = self._waiting.get(head.number)
@@ -158,8 +158,8 @@ class PipeCalls:
             return False
         return delivery.times < MOST_DELIVERIES
 
-    def _hand_out(self, answer: Answer, envelope: Envelope, waiting: asyncio.Future[Told] | None) -> None:
-        told = Told(answer.value, self._times.age(envelope.sender, answer.told))
+    def _hand_out(self, answer: Answer, envelope: Envelope, waiting: asyncio.Future[Reply] | None) -> None:
+        told = Reply(answer.value, self._times.age(envelope.sender, answer.told))
         is_known = self._given.get(envelope.number) == answer.told
         self._given[envelope.number] = answer.told
         if len(self._given) > MOST_REMEMBERED:

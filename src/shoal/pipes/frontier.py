@@ -1,7 +1,5 @@
-"""The frontier of a worker behind a pipe: every verb is a call to the coordinator, which has the frontier itself.
-
-The verbs of a frontier as calls: their arguments by type, as the contract's signatures have them.
-"""
+"""The frontier of a worker behind a pipe: every verb is a call to the coordinator, which has the real frontier. The
+types of arguments come from the signatures of `Frontier`."""
 
 from __future__ import annotations
 
@@ -54,10 +52,10 @@ from shoal.model import (
 )
 from shoal.pipes import open_pipe
 from shoal.pipes.base import Pipe
-from shoal.pipes.calls import PipeCalls, Told
+from shoal.pipes.calls import PipeCalls, Reply
 from shoal.pipes.messages import encoded
 
-# What a worker says to its frontier. The rest is for people and for the coordinator, who have the frontier itself.
+# The verbs that workers need. All others are for commands, which use the real frontier.
 WORKER_VERBS: Final = frozenset(
     {
         "beat", "crawls", "evict", "extend", "keep_session", "lease", "open_crawl", "progress", "put", "reserve",
@@ -67,6 +65,7 @@ WORKER_VERBS: Final = frozenset(
 ALL_VERBS: Final = frozenset(
     name for name, member in vars(Frontier).items() if inspect.iscoroutinefunction(member) and name != "close"
 )
+T = TypeVar("T")
 
 
 class Settling(msgspec.Struct, frozen=True):
@@ -145,12 +144,9 @@ def called_with(verb: str, arguments: msgspec.Raw) -> dict[str, Any]:
     return {name: getattr(found, name) for name in found.__struct_fields__}
 
 
-T = TypeVar("T")
-
-
 class PipedFrontier:
-    """Keeps the frontier's contract as far as the coordinator lets it: see `WORKER_VERBS`. The others are refused
-    there, with a line that says where to use them."""
+    """Keeps the frontier's contract for the verbs that the coordinator allows (`WORKER_VERBS`); others raise
+    UsageError."""
 
     def __init__(self, pipe: Pipe, *, steady: Callable[[], float] | None = steady_seconds) -> None:
         self._calls = PipeCalls(pipe, stray=self._give_back, steady=steady)
@@ -158,8 +154,8 @@ class PipedFrontier:
 
     @classmethod
     async def open(cls, pipe: Pipe | str, *, steady: Callable[[], float] | None = steady_seconds) -> PipedFrontier:
-        """Connect, and wait a few seconds for a coordinator's answer. The pipe, or the one at this URL, is closed with
-        the frontier. `steady` tells how late answers are; without it, none is."""
+        """Connect, and wait a few seconds for a coordinator's answer. `pipe` may be a URL; it is closed with the
+        frontier. `steady` is the clock that measures the age of answers; None: every answer counts as new."""
         frontier = cls(open_pipe(pipe) if isinstance(pipe, str) else pipe, steady=steady)
         try:
             await frontier._calls.open()
@@ -236,7 +232,7 @@ class PipedFrontier:
             "room": room,
         }
         told = await self._calls.call("lease", arguments, crawl=crawls[0] if len(crawls) == 1 else "")
-        # Starts count from the moment in which they were given, so that a late one is known to be late.
+        # The times of the leases count from the frontier's answer: the age is what the pipe added.
         return msgspec.structs.replace(_decoded(told.value, LeaseBatch), at=time.monotonic() - told.age)
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
@@ -246,7 +242,7 @@ class PipedFrontier:
         try:
             return await self._settle(results)
         except (TypeError, ValueError, OverflowError, RecursionError):
-            # One of them has no form that could be sent: the others are not to suffer from it.
+            # One result cannot be encoded: settle the others.
             good, failed = sendable(results)
             report = await self._settle([results[index] for index in good])
             failed |= {good[index]: why for index, why in report.failed.items()}
@@ -345,15 +341,15 @@ class PipedFrontier:
         told = await self._calls.call("settle", Settling.of(results), crawl=crawl)
         return _decoded(told.value, SettleReport)
 
-    def _give_back(self, verb: str, told: Told) -> None:
-        """Release what was lent in an answer that nobody waits for: it came too late, or a second time."""
+    def _give_back(self, verb: str, told: Reply) -> None:
+        """Release the leases of an answer that nobody waits for: it came too late, or a second time."""
         if verb == "lease" and (leases := _decoded(told.value, LeaseBatch).leases):
             giving = asyncio.create_task(self._release(leases))
             self._giving.add(giving)
             giving.add_done_callback(self._giving.discard)
 
     async def _release(self, leases: Sequence[Lease]) -> None:
-        # What cannot be given back now is reclaimed when its time is over.
+        # A lease that cannot be released now expires.
         with contextlib.suppress(ShoalError):
             await self.settle([Released(lease=lease, exit=_unused(lease)) for lease in leases])
 

@@ -1,4 +1,4 @@
-"""What goes through a pipe: calls of a frontier and their answers, in messages of bounded size, with a version."""
+"""The messages of a pipe: calls of a frontier and their answers, compressed, in parts of bounded size, versioned."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ import zstandard
 
 from shoal.pipes.base import MOST_BYTES
 
-# Raise it when a call or a noun of `model/` changes so that a worker or a coordinator of before would misread it.
+# Raise it when a call or a struct of shoal.model changes so that an older worker or coordinator would misread it.
 VERSION: Final = 1
 REQUESTS: Final = "requests"  # the queue that the coordinator reads
-ANSWERS: Final = "answers"  # begins the name of the queue that one worker process reads
-HELLO: Final = "hello"  # the verb that asks for nothing but an answer
+ANSWERS: Final = "answers"  # prefix of the queues that worker processes read
+HELLO: Final = "hello"  # a verb that does nothing: its answer shows that a coordinator is there
 
-# What an envelope takes at most besides its body.
+# The most bytes of an envelope without its body.
 _ENVELOPE_BYTES: Final = 1_000
 _PART_BYTES: Final = MOST_BYTES - _ENVELOPE_BYTES
 _MOST_OPEN: Final = 256
-# Of one call or answer, unpacked. A page has at most some megabytes of links.
+# Of one call or answer, uncompressed. A page has at most some megabytes of links.
 MOST_UNPACKED: Final = 256 * 2**20
 _LEVEL: Final = 1
+_ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 class Unreadable(Exception):  # noqa: N818 -- reads as what happened
-    """A message that is none of ours, or damaged."""
+    """The message is damaged, or not a message of shoal."""
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    """What every version of a message begins with. `sender` of a request is the queue for its answer, of an answer the
-    coordinator. `number` is the request's, by its sender."""
+    """The first fields of a message, the same in every version. `sender`: of a request the queue for its answer, of an
+    answer the coordinator. `number` identifies the request among those of its sender."""
 
     version: int
     kind: str
@@ -43,8 +44,8 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 class Envelope(Head, frozen=True, array_like=True, kw_only=True):
     """One message: a call or an answer, or one of its parts. Encoded by position: new fields go last, with a default.
 
-    `oldest`: the sender waits for no answer to a request before this one. `frontier` names the one that the sender
-    works with; empty: it knows none yet."""
+    `oldest`: the first request whose answer the sender still waits for. `frontier` is the name of the sender's
+    frontier; empty: not known yet."""
 
     crawl: str = ""
     oldest: int = 0
@@ -62,8 +63,8 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """The body of an answer: what the verb gave, or the error that it raised. `told` is when the frontier gave it, by
-    the coordinator's steady clock."""
+    """The body of an answer: the result of the verb, or the error that it raised. `told` is when the frontier returned,
+    by the coordinator's steady clock."""
 
     verb: str
     told: float
@@ -72,13 +73,12 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     value: msgspec.Raw = msgspec.Raw(b"\xc0")
 
 
-_ENCODER: Final = msgspec.msgpack.Encoder()
 _HEADS: Final = msgspec.msgpack.Decoder(Head)
 _ENVELOPES: Final = msgspec.msgpack.Decoder(Envelope)
 
 
 def other_version(shown: str, *, worker: int, coordinator: int) -> str:
-    """Says that a worker and its coordinator send messages of different versions, and which of them to upgrade."""
+    """The line about a worker and a coordinator with different versions of messages."""
     older = "worker" if worker < coordinator else "coordinator"
     return (
         f"messages at {shown} have version {worker} from the worker and {coordinator} from the coordinator: upgrade"
@@ -87,7 +87,7 @@ def other_version(shown: str, *, worker: int, coordinator: int) -> str:
 
 
 def encoded(value: object) -> msgspec.Raw:
-    """A value as it goes into a call or an answer."""
+    """The value as MessagePack."""
     return msgspec.Raw(_ENCODER.encode(value))
 
 
@@ -110,7 +110,7 @@ def head_of(message: bytes) -> Head:
 
 
 def envelope_of(message: bytes) -> Envelope:
-    """A message of our version."""
+    """The message, which must have this VERSION."""
     try:
         return _ENVELOPES.decode(message)
     except msgspec.MsgspecError as error:
@@ -118,14 +118,14 @@ def envelope_of(message: bytes) -> Envelope:
 
 
 class Assembly:
-    """Puts the parts of large calls and answers together. Of too many that lack parts, the oldest is forgotten: its
-    sender asks again."""
+    """Joins the parts of large calls and answers. With too many incomplete ones the oldest is dropped: its sender calls
+    again."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, int], dict[int, bytes]] = {}
 
     def add(self, envelope: Envelope) -> bytes | None:
-        """The body, if this part makes it whole."""
+        """The body, once all parts are there; else None."""
         if envelope.parts == 1:
             return _unpacked(envelope.body)
         name = (envelope.sender, envelope.number)

@@ -1,7 +1,5 @@
-"""The pump: what a coordinator does at a pipe. It answers the calls of workers with what its frontier gives.
-
-What coordinators at pipes note in their frontier: its name, and the messages that could not be read.
-"""
+"""The coordinator's side of a pipe: the pump answers the calls of workers with the results of its frontier, and notes
+there the frontier's name and the number of unreadable messages."""
 
 from __future__ import annotations
 
@@ -45,29 +43,40 @@ from shoal.text.errors import line_of, several
 from shoal.worker.outages import until_reachable
 
 DUTY: Final = "notes on pipes"
+DUTY_SECONDS: Final = 5.0
+LOOKS_PER_DUTY: Final = 4  # how often the duty is renewed, or asked for, while it lasts
+# Shorter than the time that a worker waits: so the worker gets an answer that names the server.
+FRONTIER_SECONDS: Final = 15.0
+ANSWER_SECONDS: Final = 20.0
+LOOK_SECONDS: Final = 1.0
+UPKEEP_SECONDS: Final = 30.0
+UNUSED_SECONDS: Final = 900.0
+MOST_AT_ONCE: Final = 100
+MOST_SENDERS: Final = 4_096
+_CALLS: Final = msgspec.msgpack.Decoder(Call)
 
 
 class PipeNotes(msgspec.Struct, frozen=True, kw_only=True):
-    """`name` is the frontier's: by it workers know their frontier again. `unreadable` counts by pipe."""
+    """`name` identifies the frontier: workers notice when it is another one. `unreadable` counts messages by pipe."""
 
     name: str
     unreadable: dict[str, int] = {}
 
 
 async def read_notes(frontier: Frontier) -> PipeNotes | None:
-    """The notes; None: no coordinator was at a pipe with this frontier."""
+    """The notes; None: no coordinator has used a pipe with this frontier."""
     _, data = await read_noted(frontier, DUTY)
     return _notes(data)
 
 
 async def name_of(frontier: Frontier) -> str:
-    """The name of the frontier, given to it by the first coordinator."""
+    """The name of the frontier; the first coordinator creates it."""
     known = await read_notes(frontier)
     return known.name if known else (await _change(frontier, lambda notes: notes)).name
 
 
 async def note_unreadable(frontier: Frontier, *, pipe: str, number: int) -> None:
-    """Note how many messages of a pipe could not be read, if that has changed."""
+    """Note the number of unreadable messages of a pipe, if it has changed."""
     known = await read_notes(frontier)
     if known is not None and known.unreadable.get(pipe, 0) != number:
         await _change(
@@ -77,7 +86,7 @@ async def note_unreadable(frontier: Frontier, *, pipe: str, number: int) -> None
 
 
 async def unreadable_lines(frontier: Frontier) -> list[str]:
-    """For people: the pipes with messages that could not be read, a line each."""
+    """A line for each pipe with unreadable messages."""
     notes = await read_notes(frontier)
     return [
         f"{several(number, 'message')} at {pipe} could not be read: kept in its queue {UNREADABLE}; look at them with"
@@ -88,7 +97,7 @@ async def unreadable_lines(frontier: Frontier) -> list[str]:
 
 
 async def _change(frontier: Frontier, change: Callable[[PipeNotes], PipeNotes]) -> PipeNotes:
-    """Change the notes, or begin them with a name of their own; gives what stands there."""
+    """Change the notes, or create them with a new name; returns the new notes."""
 
     def changed(data: bytes) -> bytes:
         return msgspec.json.encode(change(_notes(data) or PipeNotes(name=uuid.uuid4().hex)))
@@ -103,31 +112,17 @@ def _notes(data: bytes) -> PipeNotes | None:
     return msgspec.json.decode(data, type=PipeNotes) if data else None
 
 
-DUTY_SECONDS: Final = 5.0
-LOOKS_PER_DUTY: Final = 4  # so often a coordinator that stands by looks whether the duty is free
-# Less than a worker waits for: so it hears which server is away.
-FRONTIER_SECONDS: Final = 15.0
-ANSWER_SECONDS: Final = 20.0
-LOOK_SECONDS: Final = 1.0
-UPKEEP_SECONDS: Final = 30.0
-UNUSED_SECONDS: Final = 900.0
-MOST_AT_ONCE: Final = 100
-MOST_SENDERS: Final = 4_096
-
-_CALLS: Final = msgspec.msgpack.Decoder(Call)
-
-
 class _Sender:
-    """What is known of one process that sends requests: which of them were answered, and which it still waits for."""
+    """One process that sends requests: its answered requests, and the oldest that it still waits for."""
 
     def __init__(self) -> None:
         self.oldest = 0
-        # None: is being done. Messages: an answer that could not be sent yet.
+        # None: in progress, or answered. Messages: an answer that could not be sent yet.
         self.answers: dict[int, list[bytes] | None] = {}
         self.seen = time.monotonic()
 
     def is_over(self, envelope: Envelope) -> bool:
-        """Whether nobody waits for this request any more."""
+        """Whether the sender has stopped waiting for this request."""
         self.seen = time.monotonic()
         if envelope.oldest > self.oldest:
             self.oldest = envelope.oldest
@@ -136,8 +131,8 @@ class _Sender:
 
 
 class Pump:
-    """Answers requests while it has the duty at its pipe; several coordinators over one frontier take turns. `allows`
-    are the verbs that it passes on."""
+    """Answers requests while it has the duty at its pipe: one coordinator of several. `allows` are the verbs that it
+    calls."""
 
     def __init__(
         self,
@@ -167,11 +162,11 @@ class Pump:
         self._is_new_unreadable = asyncio.Event()
 
     async def connect(self) -> None:
-        """Open the queue of requests: what is wrong with the pipe's URL is said before anything else begins."""
+        """Open the queue of requests: a wrong URL is reported before anything else begins."""
         await self._pipe.open_queue(REQUESTS)
 
     async def run(self) -> None:
-        """Pump until cancelled."""
+        """Answer requests until cancelled."""
         parts = [asyncio.create_task(part) for part in (self._keep_duty(), self._serve(), self._keep_up())]
         try:
             await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
@@ -184,10 +179,10 @@ class Pump:
             await self._leave(is_broken=is_broken)
 
     async def _leave(self, *, is_broken: bool) -> None:
-        """Answer what was received, as far as a moment is enough; let another coordinator do the rest."""
+        """Finish the requests in progress within a moment; return the others to the queue."""
         if self._handling:
             await asyncio.wait(self._handling, timeout=self._duty_seconds / LOOKS_PER_DUTY)
-        # What may have broken this coordinator is to count as received when it comes to the next one.
+        # After an error the requests keep their count of deliveries: one of them may be the cause.
         is_ours = self._has_duty.is_set() and not is_broken
         left = [*self._untaken, *self._handling.values()] if is_ours else []
         await _cancelled(list(self._handling))
@@ -198,7 +193,7 @@ class Pump:
         await self._pipe.close()
 
     async def _pass_on(self, left: list[Delivery]) -> None:
-        """Send requests anew: one that is received again and again counts as what ends its coordinators."""
+        """Send requests as new messages, with a new count of deliveries."""
         if left:
             await self._pipe.send(REQUESTS, [delivery.body for delivery in left], seconds=ANSWER_SECONDS)
             await self._pipe.confirm(left)
@@ -232,7 +227,7 @@ class Pump:
             self._say(f"workers are served at {self._pipe.shown}")
 
     async def _end_duty(self) -> None:
-        """Let another coordinator receive what this one has received and not answered."""
+        """Close the pipe, so that another coordinator receives the requests that this one has not answered."""
         self._has_duty.clear()
         self._is_open = False
         self._say(f"another coordinator works at {self._pipe.shown} now: this one stands by")
@@ -257,7 +252,7 @@ class Pump:
             raise
 
     async def _take(self, delivery: Delivery) -> None:
-        """Begin to answer one request, or say why not."""
+        """Begin to answer a request, refuse it, or set it aside."""
         try:
             head = head_of(delivery.body)
             if head.version != VERSION:
@@ -283,7 +278,7 @@ class Pump:
             await self._send(delivery, envelope, unsent)
             return
         if body is None:
-            # A part of a request, one that is being done, or one that nobody waits for.
+            # A part of a request, a request in progress, or one that nobody waits for.
             await self._pipe.confirm([delivery])
             return
         try:
@@ -315,13 +310,13 @@ class Pump:
         await self._send(delivery, envelope, packed(head, answer))
 
     async def _send(self, delivery: Delivery, envelope: Envelope, messages: list[bytes]) -> None:
-        """Send an answer; only then is the request done with. An answer that cannot be sent now is kept for when the
-        request is received again."""
+        """Send an answer and confirm its request. An answer that cannot be sent now is kept until the request is
+        received again."""
         sender = self._sender(envelope.sender)
         try:
             await self._pipe.send(envelope.sender, messages, seconds=ANSWER_SECONDS)
         except QueueGone:
-            # Whoever asked is gone. What was lent is reclaimed when its time is over.
+            # The sender is gone. Its leases expire.
             messages = []
         except ServerUnreachable:
             sender.answers[envelope.number] = messages
@@ -348,7 +343,7 @@ class Pump:
         return Answer(call.verb, told, value=encoded(value))
 
     async def _done(self, call: Call) -> tuple[Any, float]:
-        """What the frontier gives, and when it gave it."""
+        """The result of the frontier, and when it returned."""
         if call.verb == HELLO:
             return None, steady_seconds()
         if call.verb not in ALL_VERBS:
@@ -376,7 +371,7 @@ class Pump:
         answer = Answer("", steady_seconds(), "UsageError", line)
         envelope = Envelope(VERSION, "answer", self._term, head.number, frontier=self._name)
         with contextlib.suppress(ServerUnreachable):
-            # Whoever asked may be gone: the request is done with all the same.
+            # The sender may be gone: confirm the request all the same.
             with contextlib.suppress(QueueGone):
                 await self._pipe.send(head.sender, packed(envelope, answer), seconds=ANSWER_SECONDS)
             await self._pipe.confirm([delivery])
@@ -394,7 +389,7 @@ class Pump:
             self._is_new_unreadable.set()
 
     async def _keep_up(self) -> None:
-        """Note how many messages were set aside, and remove queues of workers that are gone."""
+        """Note the number of unreadable messages, and remove the queues of workers that are gone."""
         begun = time.monotonic()
         while True:
             await self._has_duty.wait()
@@ -402,7 +397,7 @@ class Pump:
                 number = await self._pipe.count(UNREADABLE)
                 await note_unreadable(self._frontier, pipe=self._pipe.shown, number=number)
                 recent = time.monotonic() - UNUSED_SECONDS
-                # Before that, it is not known which are used.
+                # A new coordinator does not know yet which queues are in use.
                 if begun < recent:
                     used = [name for name, sender in self._senders.items() if sender.seen > recent]
                     await self._pipe.sweep(used=used, seconds=UNUSED_SECONDS)
@@ -421,11 +416,11 @@ class Pump:
 async def pumping(
     pipe: str, frontier: str, *, say: Callable[[str], None], stop: asyncio.Event
 ) -> AsyncIterator[Frontier]:
-    """A pump at a pipe, meanwhile; gives its frontier. One that cannot go on sets `stop`; its error is raised at the
+    """Runs a pump during the block, which gets the frontier. A pump that fails sets `stop`; its error is raised at the
     end."""
     async with frontier_at(frontier, wait=waiting_for(frontier, say), stop=stop) as opened:
         pump = Pump(opened, open_pipe(pipe), say=say)
-        # What is wrong with the URL is said at once. A broker that is away is waited for while all else begins.
+        # A wrong URL is an error now; a broker that is away is waited for in the background.
         with contextlib.suppress(ServerUnreachable):
             await pump.connect()
         running = asyncio.create_task(pump.run())
@@ -445,6 +440,6 @@ async def _cancelled(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def _kind_of(error: ShoalError) -> str:
-    """The name of the error's class, or of the nearest one above it, that workers know."""
+    """The name of the nearest class of the error that shoal.errors has: workers know only these."""
     known = vars(errors)
     return next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in known)

@@ -26,17 +26,17 @@ from shoal.text.secrets import masked, without
 T = TypeVar("T")
 
 CONNECT_SECONDS: Final = 5.0
-# For any step: a broker with an alarm answers nothing to those who send.
+# For every step: a broker with a memory or disk alarm does not answer publishers.
 STEP_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 2.0
-# A line on which nothing is said for some three times as long is lost.
+# The heartbeat of the connection, which is lost after about three times as long in silence.
 SILENT_SECONDS: Final = 10
 PREFETCH: Final = 100
 PASSING_MILLISECONDS: Final = 600_000
 EXAMPLE: Final = "amqp://user:password@host:5672/vhost?prefix=shoal"
 
 _OPTIONS: Final = frozenset({"cafile", "capath", "certfile", "keyfile", "no_verify_ssl"})
-# All that the driver raises when a line ends or garbles what it carries.
+# What the driver raises when a connection ends or carries noise.
 _FAULTS: Final = (
     exceptions.AMQPError,
     PAMQPException,
@@ -47,14 +47,14 @@ _FAULTS: Final = (
     StopAsyncIteration,
     struct.error,
 )
-# On several nodes of a cluster, each of which writes every message to its disk.
+# Replicated: several nodes of a cluster write every message to disk.
 _LASTING: Final[FieldTable] = {"x-queue-type": "quorum"}
-# What is in it is lost with its reader or its node, and asked for again: it need not be written anywhere.
+# Not replicated: its messages are useless without its reader, which would ask again.
 _PASSING: Final[FieldTable] = {"x-queue-type": "classic", "x-expires": PASSING_MILLISECONDS}
 
 
 class Address(NamedTuple):
-    """Where the broker is, as the driver takes it and as people may see it."""
+    """The broker's URL for the driver, and without secrets for messages."""
 
     url: str
     shown: str
@@ -63,7 +63,7 @@ class Address(NamedTuple):
 
 
 def parse_address(url: str) -> Address:
-    """The address that a URL stands for. Nothing is connected yet."""
+    """Parse the URL of a pipe. Nothing is connected yet."""
     shown = re.split("[?#]", masked(url))[0]
     scheme, _, rest = url.partition("://")
     place, _, query = rest.partition("?")
@@ -77,7 +77,7 @@ def parse_address(url: str) -> Address:
     prefix = checked_prefix(options.pop("prefix", DEFAULT_PREFIX), shown)
     if unknown := sorted(options.keys() - _OPTIONS):
         raise UsageError(f"{shown} has an option that is not known: {unknown[0]}; known: prefix, {_listed()}")
-    # The name of the vhost "/" is empty here: without one, the driver takes "/".
+    # The driver takes the vhost "/" for a URL without a path.
     path = f"/{quote(unquote(vhost), safe='')}" if vhost else slash and ""
     driver_url = f"{scheme}://{netloc}{path}?{urlencode(dict(options, heartbeat=SILENT_SECONDS))}"
     named = shown if prefix == DEFAULT_PREFIX else f"{shown}?prefix={prefix}"
@@ -85,7 +85,7 @@ def parse_address(url: str) -> Address:
 
 
 class _Reader:
-    """What was received from one queue and is not given to anybody yet."""
+    """Messages that the broker has pushed from one queue and `receive` has not returned yet."""
 
     def __init__(self, channel: AbstractChannel) -> None:
         self.channel = channel
@@ -98,17 +98,17 @@ class _Reader:
         self.has_more.set()
 
     def wake(self, *_: object) -> None:
-        """Let the one who waits look: there is more, or no more to come."""
+        """Wake the waiting `receive`: the channel was closed."""
         self.has_more.set()
 
     async def end(self, *_: object) -> None:
-        """The broker has cancelled it: its queue is gone."""
+        """The broker cancelled the consumer: the queue is gone."""
         self.is_cancelled = True
         self.has_more.set()
 
 
 class _Link(NamedTuple):
-    """One connection: a channel to send with, and one per queue that is read."""
+    """One connection: a channel for sending, and one for each queue that is read."""
 
     connection: AbstractConnection
     sending: AbstractChannel
@@ -116,14 +116,14 @@ class _Link(NamedTuple):
 
 
 class RabbitPipe:
-    """Queues in one virtual host. One connection, opened when it is needed and again after it was lost."""
+    """Queues in one virtual host, over one connection that is opened when needed, and again after it was lost."""
 
     def __init__(self, url: str) -> None:
         self._address = parse_address(url)
         self.shown = self._address.shown
         self._link: _Link | None = None
         self._connecting = asyncio.Lock()
-        # The driver logs what we say in our own words.
+        # Errors are raised with lines of our own: the driver's log would repeat them.
         logging.getLogger("aiormq").addHandler(logging.NullHandler())
 
     async def open_queue(self, queue: str, *, passing: bool = False) -> None:
@@ -151,7 +151,7 @@ class RabbitPipe:
 
     async def confirm(self, deliveries: Sequence[Delivery]) -> None:
         for message in _messages(deliveries):
-            # Of a connection that has ended: it is received again.
+            # If its connection has ended the message is received again.
             with contextlib.suppress(*_FAULTS):
                 await message.channel.basic_ack(message.delivery_tag or 0)
 
@@ -172,7 +172,7 @@ class RabbitPipe:
         await self._step(lambda link: link.sending.queue_delete(self._name(queue)))
 
     async def sweep(self, *, used: Sequence[str], seconds: float) -> None:
-        """The broker does it: see `x-expires`."""
+        """Nothing: the broker removes unused queues itself (`x-expires`)."""
 
     async def close(self) -> None:
         await self._drop(self._link)
@@ -190,7 +190,7 @@ class RabbitPipe:
                     body,
                     routing_key=self._name(queue),
                     mandatory=True,
-                    # Quorum queues write everything, whatever its mode.
+                    # Quorum queues write every message to disk, whatever its delivery mode.
                     properties=spec.Basic.Properties(delivery_mode=1, expiration=expiration),
                 )
                 for body in messages
@@ -203,7 +203,7 @@ class RabbitPipe:
         await self._step(publish)
 
     async def _count(self, queue: str, link: _Link) -> int:
-        # A channel of its own: the broker closes the one on which a queue is asked for that is not there.
+        # A channel of its own: the broker closes it if the queue does not exist.
         channel = await link.connection.channel()
         try:
             return (await channel.queue_declare(self._name(queue), passive=True)).message_count or 0
@@ -213,7 +213,7 @@ class RabbitPipe:
             await channel.close()
 
     async def _reader(self, queue: str, link: _Link) -> tuple[_Link, _Reader]:
-        """What reads the queue, begun if need be."""
+        """The reader of the queue, started if needed."""
         reader = link.readers.get(queue)
         if reader is None:
             channel = await link.connection.channel()
@@ -226,7 +226,7 @@ class RabbitPipe:
         return link, reader
 
     async def _step(self, work: Callable[[_Link], Awaitable[T]]) -> T:
-        """What one step on the connection gives. After a fault it is closed: the next step opens another one."""
+        """Run one step on the connection. After an error it is closed: the next step opens another one."""
         link = None
         try:
             async with asyncio.timeout(STEP_SECONDS):
@@ -235,7 +235,7 @@ class RabbitPipe:
         except QueueGone:
             raise
         except asyncio.CancelledError:
-            # The driver cancels what waits for an answer when its connection ends.
+            # The driver cancels waiting tasks when the connection ends: this is not a cancellation by the caller.
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             await self._drop(link)
@@ -278,7 +278,7 @@ class RabbitPipe:
 
 
 async def _close(connection: AbstractConnection) -> None:
-    # A broker with an alarm reads nothing, not even a farewell.
+    # A broker with an alarm reads nothing, so closing may hang.
     with contextlib.suppress(*_FAULTS):
         async with asyncio.timeout(CLOSE_SECONDS):
             await connection.close()
@@ -301,7 +301,7 @@ def _listed() -> str:
 def _translated(error: Exception, text: str, at: str) -> ShoalError:
     if isinstance(error, (exceptions.ProbableAuthenticationError, exceptions.AuthenticationError)):
         return UsageError(f"RabbitMQ at {at} refuses us: check user and password in the URL")
-    # What the driver says of a server that closes the connection instead of opening the virtual host.
+    # The driver's message when the broker closes the connection instead of opening the virtual host.
     if isinstance(error, exceptions.ConnectionNotAllowed) or ("Connection.OpenOk" in text and ".Close" in text):
         return UsageError(f"RabbitMQ at {at} refuses us: check the virtual host in the URL, and who may use it")
     if isinstance(error, exceptions.ChannelAccessRefused):

@@ -1,4 +1,4 @@
-"""A pipe through Amazon SQS, or a service that speaks like it: a message that is not deleted in time comes again."""
+"""A pipe through Amazon SQS or a compatible service: a message that is not deleted in time is received again."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from shoal.text.secrets import masked
 STEP_SECONDS: Final = 15.0
 CONNECT_SECONDS: Final = 5.0
 LONGEST_POLL_SECONDS: Final = 20
-# A message that is received and not confirmed comes again after so long.
+# After this time a received message that was not confirmed is received again.
 HIDDEN_SECONDS: Final = 30
 MOST_HIDDEN_SECONDS: Final = 300
-KEPT_SECONDS: Final = 300  # nobody waits for a message for as long
+KEPT_SECONDS: Final = 300  # longer than any caller waits for an answer
 UNREADABLE_SECONDS: Final = 14 * 86_400
 BATCH: Final = 10
 BATCH_BYTES: Final = 240_000  # of SQS's 262,144, for all messages of a batch
@@ -44,7 +44,7 @@ _REFUSED: Final = frozenset(
 
 
 class Address(NamedTuple):
-    """Which queues of which account and region. Who we are is not in it: that is known by AWS's usual chain."""
+    """The prefix, region and endpoint of the queues. Credentials come from AWS's usual chain."""
 
     prefix: str
     region: str | None
@@ -59,7 +59,7 @@ class _Receipt(NamedTuple):
 
 
 def parse_address(url: str) -> Address:
-    """The address that a URL stands for. Nothing is connected yet."""
+    """Parse the URL of a pipe. Nothing is connected yet."""
     shown = masked(url)
     place, _, query = url.partition("://")[2].partition("?")
     if "@" in place:
@@ -80,7 +80,7 @@ def parse_address(url: str) -> Address:
 
 
 class SqsPipe:
-    """Standard queues: no order, and a message may come twice. The client is made when it is needed."""
+    """Standard queues: no order, and a message may come twice. The client is created when needed."""
 
     def __init__(self, url: str) -> None:
         self._address = parse_address(url)
@@ -122,10 +122,10 @@ class SqsPipe:
         return [one for one in deliveries if one not in late]
 
     async def confirm(self, deliveries: Sequence[Delivery]) -> None:
-        await self._tell("delete_message_batch", deliveries, {})
+        await self._change("delete_message_batch", deliveries, {})
 
     async def give_back(self, deliveries: Sequence[Delivery]) -> None:
-        await self._tell("change_message_visibility_batch", deliveries, {"VisibilityTimeout": 0})
+        await self._change("change_message_visibility_batch", deliveries, {"VisibilityTimeout": 0})
 
     async def set_aside(self, deliveries: Sequence[Delivery]) -> None:
         await self.open_queue(UNREADABLE)
@@ -184,8 +184,8 @@ class SqsPipe:
                         f"SQS at {self.shown} takes no messages now: {failed[0].get('Message', '')}"
                     )
 
-    async def _tell(self, verb: str, deliveries: Sequence[Delivery], more: dict[str, Any]) -> None:
-        """One word about messages that were received. One that does not arrive lets them come again."""
+    async def _change(self, verb: str, deliveries: Sequence[Delivery], more: dict[str, Any]) -> None:
+        """Change or delete received messages, in batches. If the call fails they are received again."""
         for start in range(0, len(deliveries), BATCH):
             some = deliveries[start : start + BATCH]
             entries = [
@@ -217,7 +217,7 @@ class SqsPipe:
     async def _connected(self) -> Any:
         async with self._connecting:
             if self._client is None:
-                # Steps are repeated by those who take them. Answers to long polls take longer than the poll.
+                # Callers retry. The answer to a long poll takes longer than the poll.
                 config = AioConfig(
                     connect_timeout=CONNECT_SECONDS,
                     read_timeout=LONGEST_POLL_SECONDS + STEP_SECONDS,
@@ -255,12 +255,12 @@ class SqsPipe:
 
 @lru_cache(maxsize=1)
 def _models() -> Any:
-    """What the driver knows of AWS's services, megabytes of JSON, read once. Nothing of it is ours."""
+    """The driver's session, which reads megabytes of JSON about AWS: one for the whole process."""
     return get_session().get_component("data_loader")
 
 
 def _batches(texts: Sequence[str]) -> list[list[str]]:
-    """As few batches as SQS lets us make: bounded in messages and in bytes."""
+    """The messages in as few batches as the limits of SQS on messages and bytes allow."""
     batches: list[list[str]] = [[]]
     size = 0
     for text in texts:
@@ -276,20 +276,20 @@ def _delivery(queue: str, message: dict[str, Any], number: int) -> Delivery:
     try:
         body = base64.b64decode(message["Body"], validate=True)
     except (binascii.Error, ValueError):
-        # Somebody else's: whoever reads it sees that it is none of ours.
+        # Not sent by shoal: the reader finds that it cannot be decoded.
         body = message["Body"].encode()
     times = int(message.get("Attributes", {}).get("ApproximateReceiveCount", 1))
     return Delivery(queue, body, times, _Receipt(message["ReceiptHandle"], number))
 
 
 def _is_late(message: dict[str, Any], answer: dict[str, Any]) -> bool:
-    """Whether a message was in the queue for longer than its sender wanted, by the clock of the service alone."""
+    """Whether the message has expired, by the clock of the service alone."""
     wanted = message.get("MessageAttributes", {}).get("seconds", {}).get("StringValue")
     sent = float(message.get("Attributes", {}).get("SentTimestamp", 0)) / 1000
     return wanted is not None and _time_of(answer) - sent > float(wanted) + 1
 
 
 def _time_of(answer: dict[str, Any]) -> float:
-    """The time of the service when it answered, in whole seconds; 0 where it does not say."""
+    """The service's time of its answer, in whole seconds; 0 if it does not send one."""
     date = answer.get("HTTPHeaders", {}).get("date", "")
     return parsedate_to_datetime(date).timestamp() if date else 0.0

@@ -1,7 +1,5 @@
-"""Items as a file: JSON Lines, a JSON array, CSV or Parquet. Written whole or not at all, in flat memory.
-
-What kinds of values a column holds, and the type of a Parquet column that keeps every one of them.
-"""
+"""Exports items to a file: JSON Lines, a JSON array, CSV or Parquet. The file is written whole or not at all, in flat
+memory."""
 
 from __future__ import annotations
 
@@ -27,9 +25,26 @@ from shoal.version import install_command
 
 MAX_DEPTH = 8  # lists in lists; deeper ones are JSON text
 
-# As bits: a column's type follows from all of its values.
+# Bits: the type of a column follows from the kinds of all its values.
 _BOOL, _INT, _LONG, _FLOAT, _TEXT, _LIST, _OTHER = 1, 2, 4, 8, 16, 32, 64
 _BY_TYPE: dict[type, int] = {type(None): 0, str: _TEXT, bool: _BOOL, float: _FLOAT}
+STDOUT = "-"
+GONE = "_gone_at"
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
+MAX_COLUMNS = 10_000
+BATCH_ROWS = 1000
+BATCH_BYTES = 4 * 1024 * 1024
+GROUP_ROWS = 10_000
+GROUP_BYTES = 32 * 1024 * 1024
+ANYBODY_WRITES = 0o222
+SHOW_SECONDS = 0.1
+# Spreadsheets read a cell that begins with one of these, full-width forms included, as a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+# In UTF-8: DEL, C1 controls, line separators, directions.
+_CONTROLS = re.compile(b"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
+# Also separators other than a comma: a spreadsheet that uses them would find a formula after one.
+_TO_QUOTE = re.compile(r'[",;\t\r\n]')
 
 
 class ColumnKind:
@@ -43,7 +58,7 @@ class ColumnKind:
         self._element: ColumnKind | None = None
 
     def add(self, value: Any) -> None:
-        """Take the next value, as JSON has it."""
+        """Add a value, as decoded from JSON."""
         bits = _BY_TYPE.get(type(value))
         if bits is not None:
             self._bits |= bits
@@ -58,7 +73,7 @@ class ColumnKind:
             self._bits |= _OTHER
 
     def arrow_type(self, arrow: Any) -> Any:
-        """The narrowest type that keeps every value; None when only text that spells the value out does."""
+        """The narrowest Parquet type that holds every value; None: only JSON text does."""
         bits = self._bits
         if bits == _LIST and self._element is not None:
             element = self._element.arrow_type(arrow)
@@ -73,7 +88,7 @@ class ColumnKind:
         return arrow.float64() if not bits & ~(_INT | _FLOAT) else None
 
     def _add_all(self, values: list[Any]) -> None:
-        # By type, since lists may be long: most kinds need no look at each value.
+        # By type, since lists may be long: most types have one kind.
         for kind in set(map(type, values)):
             bits = _BY_TYPE.get(kind)
             if bits is not None:
@@ -90,39 +105,20 @@ def _kind_of_int(value: int) -> int:
     return _LONG if -(2**63) <= value < 2**63 else _OTHER
 
 
-STDOUT = "-"
-GONE = "_gone_at"
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
-MAX_COLUMNS = 10_000
-BATCH_ROWS = 1000
-BATCH_BYTES = 4 * 1024 * 1024
-GROUP_ROWS = 10_000
-GROUP_BYTES = 32 * 1024 * 1024
-ANYBODY_WRITES = 0o222
-SHOW_SECONDS = 0.1
-
 Show = Callable[[int, int], None]
 _Fields = dict[str, Any]
 _Columns = dict[str, Callable[[StoredItem], Any]]
 
-# Columns beside an item's own fields, unless it has fields of these names.
+# Columns of shoal beside the item's own fields, which win if they have these names.
 _OWN_COLUMNS: _Columns = {"_key": lambda item: item.key, "_url": lambda item: item.url}
 _OF_VERSIONS: _Columns = {
     "_version": lambda item: item.version,
     "_changed_at": lambda item: _iso(item.changed_at),
 }
-# Spreadsheets take these for the beginning of a formula, full-width forms included.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-
-# In UTF-8: DEL, C1 controls, line separators, directions.
-_CONTROLS = re.compile(b"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
-# Also what separates cells where a comma does not: else a spreadsheet would see a cell in the middle of one.
-_TO_QUOTE = re.compile(r'[",;\t\r\n]')
 
 
 def check_target(path: str | os.PathLike[str]) -> None:
-    """Refuse a file that `export` could not write, before a long crawl instead of after it."""
+    """UsageError if `export` could not write the file: known before a long crawl instead of after it."""
     if os.fspath(path) == STDOUT:
         return
     target = Path(path)
@@ -137,7 +133,7 @@ def check_target(path: str | os.PathLike[str]) -> None:
 
 
 def check_targets(paths: Sequence[str]) -> None:
-    """Refuse files that `export` could not write, and one that is named twice."""
+    """UsageError if `export` could not write one of the files, or one is named twice."""
     for index, path in enumerate(paths):
         check_target(path)
         if any(_is_same(path, other) for other in paths[:index]):
@@ -151,8 +147,8 @@ def _is_same(path: str, other: str) -> bool:
 
 
 def _check_place(path: Path) -> None:
-    """Refuse a path where no file could be replaced. Only a file that is really made there shows that one can be."""
-    # A symbolic link stays, the file that it points to is replaced.
+    """UsageError if no file can be created in the folder of the path: creates one to find out."""
+    # A symbolic link stays; the file that it points to is replaced.
     target = path.resolve()
     folder = target.parent
     if not folder.is_dir():
@@ -172,11 +168,11 @@ def _check_place(path: Path) -> None:
 
 
 def harmless(document: bytes) -> bytes:
-    """The same JSON with control characters escaped: they could steer a terminal."""
+    """The JSON with control characters escaped: a terminal would act on them."""
     return _CONTROLS.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), document)
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which items are exported: those that match `which` and have the values of `where`; or all their versions."""
 
     which: ItemFilter = ItemFilter()
@@ -188,7 +184,7 @@ async def export(
     store: Store,
     path: str | os.PathLike[str],
     *,
-    wanted: Wanted = Wanted(),
+    wanted: ExportRequest = ExportRequest(),
     show: Show | None = None,
 ) -> int:
     """Write the items to `path` in the format of its ending ("-": JSON Lines to stdout); gives how many.
@@ -215,7 +211,7 @@ class _Sink(Protocol):
     """Rows of a table that are written so far."""
 
     def add(self, items: list[StoredItem]) -> None:
-        """Take the next items."""
+        """Add items."""
 
     def finish(self) -> None:
         """Write the rest."""
@@ -255,7 +251,7 @@ class _JsonArray:
 
 
 class _Table:
-    """Rows and columns. The rows wait in `spool`: only after the last one are all columns known."""
+    """A table of rows and columns. Rows wait in `spool`: all columns are known only after the last row."""
 
     def __init__(self, file: IO[bytes], *, spool: IO[bytes], is_parquet: bool, names: _Columns) -> None:
         self._file = file
@@ -301,11 +297,11 @@ def _sink(suffix: str, file: IO[bytes], spool: IO[bytes], *, names: _Columns) ->
             return _JsonLines(file, names=names)
 
 
-def _own_columns(wanted: Wanted) -> _Columns:
+def _own_columns(wanted: ExportRequest) -> _Columns:
     return {**_OWN_COLUMNS, **_OF_VERSIONS} if wanted.versions else _OWN_COLUMNS
 
 
-async def _chosen(store: Store, wanted: Wanted, show: Show | None) -> AsyncIterator[StoredItem]:
+async def _chosen(store: Store, wanted: ExportRequest, show: Show | None) -> AsyncIterator[StoredItem]:
     count = 0
     async for item in store.versions(wanted.which) if wanted.versions else store.items(wanted.which):
         if wanted.where and not _has(item, wanted.where):
@@ -317,7 +313,7 @@ async def _chosen(store: Store, wanted: Wanted, show: Show | None) -> AsyncItera
 
 
 def _has(item: StoredItem, where: Iterable[tuple[str, str]]) -> bool:
-    """Whether fields have these values: as text, or spelled as JSON does (5, true, null)."""
+    """Whether the fields have these values, as text or in JSON's spelling (5, true, null)."""
     fields = _decoded(item)
     return all(
         name in fields and value in (fields[name], msgspec.json.encode(fields[name]).decode()) for name, value in where
@@ -327,7 +323,7 @@ def _has(item: StoredItem, where: Iterable[tuple[str, str]]) -> bool:
 async def _copy(items: AsyncIterator[StoredItem], sink: _Sink, show: Show | None) -> int:
     loop = asyncio.get_running_loop()
     count = 0
-    # Leaving the block waits for the thread: the file is not closed while it writes.
+    # The end of the block waits for the thread: it must not write to a closed file.
     with ThreadPoolExecutor(1, thread_name_prefix="shoal-export") as thread:
         async for batch in _batches(items):
             await loop.run_in_executor(thread, sink.add, batch)
@@ -375,7 +371,7 @@ def _sync(file: IO[bytes]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name outlive a power cut."""
+    """Flush the folder, so that the new name survives a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -445,7 +441,7 @@ def _lay_out_parquet(file: IO[bytes], columns: dict[str, ColumnKind], lines: Ite
 
 
 def _parquet_column(arrow: Any, kind: Any, values: list[Any]) -> Any:
-    """The values as they are; without a type that keeps them all, as JSON text."""
+    """The values, as JSON text if no column type holds them all."""
     return arrow.array(map(_as_json, values), arrow.string()) if kind is None else arrow.array(values, kind)
 
 

@@ -1,4 +1,4 @@
-"""Which columns the items of a spider have: from a class with types, or from the fields that are seen."""
+"""The columns of a spider's items: from a class with types, or from the fields of stored items."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from shoal.store.item_views import MAX_COLUMNS, Kind
 from shoal.text.near_names import did_you_mean
 
 SAMPLE: Final = 200_000
-# Names that items make up as they go are not kept without end.
+# Items may have made-up names of fields: bound them.
 FIELDS_KEPT: Final = 20_000
 SPIDERS_READ: Final = 1000
-# A step of the index for each spider.
+# Skips through the index, one step per spider.
 _SPIDERS: Final = """
     WITH RECURSIVE found (spider) AS (
         SELECT min(spider) FROM items
@@ -49,7 +49,7 @@ _PLAIN: Final[tuple[tuple[type, Kind], ...]] = (
     (date, "date"),
     (str, "text"),
 )
-# Stored as a text, whatever they are in Python.
+# Python types that are stored as text.
 _TEXTS: Final = ("uuid.UUID", "pathlib.PurePath", "datetime.timedelta", "datetime.time", "builtins.bytes")
 # Types of pydantic that are classes of their own.
 _OF_PYDANTIC: Final[dict[str, Kind]] = {
@@ -63,8 +63,8 @@ _NO_VALUE: Final = (type(None), msgspec.UnsetType)
 
 
 class FieldsSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a spider's items with what kind of values they have, the most frequent ones if there are too many.
-    `looked` of `items` items were looked at; `left_out` fields are no column."""
+    """The fields of a spider's items and the kinds of their values; the most frequent if there are too many. `looked`
+    of `items` items were read; `left_out` fields have no column."""
 
     fields: tuple[tuple[str, Kind], ...]
     looked: int
@@ -73,7 +73,7 @@ class FieldsSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def fields_seen(store: Store, spider: str, *, sample: int = SAMPLE) -> FieldsSeen:
-    """The fields of a spider's items, by looking at them; at so many at most, 0: at all."""
+    """Read items of the spider and collect their fields; at most `sample` items, 0: all."""
     bits: dict[str, int] = {}
     counts: dict[str, int] = {}
     looked, unkept = 0, 0
@@ -99,7 +99,7 @@ async def fields_seen(store: Store, spider: str, *, sample: int = SAMPLE) -> Fie
 
 
 async def fields_missing(store: Store, spider: str, fields: Iterable[str], *, sample: int) -> tuple[list[str], int]:
-    """Those of the fields that none of a spider's first items has, and how many items were looked at."""
+    """The fields that none of a spider's first items has, and how many items were read."""
     missing, looked = dict.fromkeys(fields), 0
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     async for item in store.items(ItemFilter(spider=spider)):
@@ -112,7 +112,7 @@ async def fields_missing(store: Store, spider: str, fields: Iterable[str], *, sa
 
 
 async def spiders_with_items(store: Store) -> list[str]:
-    """The spiders that a store has items of, without reading the items; some of them if there are very many."""
+    """The spiders with items in a store, found without reading items; some of them if there are very many."""
     return [spider for (spider,) in (await store.query(_SPIDERS, limit=SPIDERS_READ)).rows]
 
 
@@ -131,7 +131,7 @@ def _kind_seen(bits: int) -> Kind:
         return exact[bits]
     if bits and not bits & ~(_INT | _FLOAT):
         return "number"
-    # Of a field that was always null anything may come.
+    # A field that was always null may hold anything later.
     return "decimal" if bits and not bits & ~(_INT | _LONG) else "mixed"
 
 
@@ -156,7 +156,7 @@ def fields_of_class(reference: str) -> tuple[tuple[str, Kind], ...]:
 
 
 def _hints(found: type, reference: str) -> dict[str, Any]:
-    """The fields that items of a class have, by the names that they have there, and their types."""
+    """The fields of a class by name, with their types."""
     try:
         hints = typing.get_type_hints(found, include_extras=True)
         if hasattr(found, "model_fields"):
@@ -170,7 +170,7 @@ def _field_names(found: type) -> list[str]:
     if dataclasses.is_dataclass(found):
         return [field.name for field in dataclasses.fields(found)]
     if issubclass(found, msgspec.Struct):
-        # Not as msgspec encodes them: an item has the names of the attributes.
+        # Not msgspec's encoded names: items use the names of the attributes.
         return [field.name for field in msgspec.structs.fields(found)]
     if attributes := getattr(found, "__attrs_attrs__", None):
         return [field.name for field in attributes]
@@ -178,7 +178,7 @@ def _field_names(found: type) -> list[str]:
 
 
 def _of_model(model: Any, hints: dict[str, Any]) -> dict[str, Any]:
-    """What a pydantic model is dumped as: also what it computes."""
+    """The fields of a pydantic model's dump, computed fields included."""
     types_of = {name: hints.get(name, Any) for name in model.model_fields}
     types_of |= {name: field.return_type for name, field in model.model_computed_fields.items()}
     if not model.model_config.get("serialize_by_alias"):
@@ -217,7 +217,7 @@ def _kind_of_class(hint: type) -> Kind:
 
 
 def _one_of(kinds: set[Kind]) -> Kind:
-    """The kind that takes values of all these."""
+    """The kind that holds values of all these kinds."""
     if len(kinds) == 1:
         return next(iter(kinds))
     if kinds == {"integer", "number"}:

@@ -1,8 +1,5 @@
-"""Log lines as Parquet files in an archive: written, and read back before their store drops them.
-
-What is done to a store beside a crawl: old lines of the log are dropped, or moved into an archive before, and old
-contents of items are dropped.
-"""
+"""Retention of old data in a store during a crawl: drops old contents of items and old lines of the fetch log, or moves
+the lines to Parquet files in an archive first."""
 
 from __future__ import annotations
 
@@ -24,14 +21,15 @@ from shoal.text.errors import several
 from shoal.version import install_command
 from shoal.worker.outages import until_reachable
 
-_EARLIEST: Final = -62_135_596_800.0  # the year 1: readers know no time before it
+_EARLIEST: Final = -62_135_596_800.0  # the year 1: readers of Parquet know no earlier time
 _NUMBERS: Final = ("key", "token", "attempt", "status", "size", "parent")
 
 Say = Callable[[str], None]
+EVERY_SECONDS: Final = 3600.0
 
 
 async def check_log_archive(settings: Settings, *, store: str) -> None:
-    """Refuse what could move no log, before a crawl instead of during it. An archive that is away may be back then."""
+    """UsageError if log lines cannot be moved to this URL. An archive that cannot be reached now is accepted."""
     if not settings.retention_archive:
         return
     _pyarrow()
@@ -46,8 +44,8 @@ async def check_log_archive(settings: Settings, *, store: str) -> None:
 
 
 async def move_log(store: Store, archive: str, *, retention: float, say: Say) -> AsyncIterator[int]:
-    """Move the weeks of a store's log that ended over `retention` seconds ago to the archive at a URL, in steps; each
-    gives how many lines went."""
+    """Move the weeks of a store's log that ended more than `retention` seconds ago to the archive, in steps; yields the
+    number of lines of each step."""
     archive = _from_anywhere(archive)
     async with archive_at(archive, create=True) as opened:
 
@@ -64,12 +62,12 @@ async def move_log(store: Store, archive: str, *, retention: float, say: Say) ->
 
 
 def _from_anywhere(archive: str) -> str:
-    """The URL, as the store keeps it: the next process may run in another folder, and must know the same one again."""
+    """The URL with an absolute path: the next process may run in another folder."""
     return archive if "://" in archive else str(Path(archive).absolute())
 
 
 async def write_part(archive: Archive, part: LogPart) -> None:
-    """Write the lines of a part and read them back. A file that does not have them all is an error."""
+    """Write the lines of a part and read the file back. Raises if it does not have all of them."""
     await archive.write_log(part.name, await asyncio.to_thread(as_parquet, part.lines))
     there = await asyncio.to_thread(_count, await archive.read_log(part.name), part.name)
     if there != len(part.lines):
@@ -77,7 +75,7 @@ async def write_part(archive: Archive, part: LogPart) -> None:
 
 
 def as_parquet(lines: Sequence[FetchRow]) -> bytes:
-    """Log lines as a Parquet file: the columns of `fetches`, in the order of time."""
+    """Log lines as a Parquet file with the columns of `fetches`, ordered by time."""
     arrow, parquet = _pyarrow()
     ordered = sorted(lines, key=lambda line: (line.at, line.crawl, line.key, line.token))
     columns = {name: [getattr(line, name) for line in ordered] for name in FetchRow.__struct_fields__}
@@ -103,7 +101,7 @@ def _kind(arrow: Any, column: str) -> Any:
 def _count(octets: bytes, name: str) -> int:
     arrow, parquet = _pyarrow()
     try:
-        # The whole file, not only its count.
+        # Reads the whole file: the count alone may survive damage.
         return int(parquet.read_table(io.BytesIO(octets)).num_rows)
     except (arrow.ArrowException, OSError) as error:
         raise StorageError(f"{name} is damaged in the archive: {error}") from None
@@ -118,11 +116,8 @@ def _pyarrow() -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-EVERY_SECONDS: Final = 3600.0
-
-
 class Retention:
-    """Does what the settings of a crawl say about old data in its store."""
+    """Applies `retention`, `retention_archive` and `versions_retention` to the store of a crawl."""
 
     def __init__(self, store: Store, settings: Settings, *, spider: str, say: Say) -> None:
         self._store = store
@@ -134,7 +129,7 @@ class Retention:
         self._troubles: dict[str, str] = {}
 
     async def run(self) -> None:
-        """At once and then every hour, until cancelled."""
+        """Drop or move old data now and every hour, until cancelled."""
         while self._retention or self._versions:
             if self._retention:
                 tidy = partial(self._store.tidy, retention=self._retention)
@@ -145,7 +140,7 @@ class Retention:
             await asyncio.sleep(EVERY_SECONDS)
 
     async def _try(self, step: Callable[[], Awaitable[object]], what: str) -> None:
-        """What cannot be done is said once, and tried again: crawls do not suffer."""
+        """Run a step; an error is reported once and the step repeated in an hour."""
         trouble = ""
         try:
             await until_reachable(step, say=self._say)

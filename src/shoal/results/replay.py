@@ -1,7 +1,5 @@
-"""Runs a spider's handlers over archived pages: no requests are sent, found links are dropped, items are stored.
-
-The latest capture of every task, sorted in a temporary file: memory stays flat however many there are.
-"""
+"""Runs a spider's handlers over the archived pages of a crawl: no requests are sent, links are dropped, items are
+stored."""
 
 from __future__ import annotations
 
@@ -37,13 +35,16 @@ _PUT = """
     INSERT INTO capture (key, token, line) VALUES (?, ?, ?)
     ON CONFLICT (key) DO UPDATE SET token = excluded.token, line = excluded.line WHERE excluded.token > token"""
 _NEXT = "SELECT token, key, line FROM capture WHERE (token, key) > (?, ?) ORDER BY token, key LIMIT ?"
+READ_AT_ONCE = 16
+BATCH_ITEMS = 500
+FAILURES_KEPT = 100
 
 
 class CaptureIndex:
-    """Takes captures in any order and gives each task's latest, oldest first."""
+    """Sorts captures in a temporary file: the latest of each task, oldest first, in flat memory."""
 
     def __init__(self) -> None:
-        # Without a name SQLite makes a temporary file, which is gone when it is closed.
+        # An empty name is a temporary file of SQLite, deleted when it is closed.
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.execute("CREATE TABLE capture (key INTEGER PRIMARY KEY, token INTEGER, line BLOB)")
         self._db.execute("CREATE INDEX capture_by_token ON capture (token, key)")
@@ -66,16 +67,11 @@ class CaptureIndex:
         self._db.executemany(_PUT, ((one.key, one.token, msgspec.json.encode(one)) for one in captures))
 
     def in_order(self, *, at_once: int) -> Iterator[list[Capture]]:
-        """The captures in the order in which they were made, `at_once` at a time."""
+        """The captures, oldest first, `at_once` at a time."""
         token, key = -(2**63), -(2**63)
         while rows := self._db.execute(_NEXT, (token, key, at_once)).fetchall():
             token, key, _ = rows[-1]
             yield [self._decoder.decode(line) for _, _, line in rows]
-
-
-READ_AT_ONCE = 16
-BATCH_ITEMS = 500
-FAILURES_KEPT = 100
 
 
 @dataclass(kw_only=True)
@@ -97,44 +93,51 @@ class ReplayReport:
             self.failures.append((url, reason))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplayParts:
-    """The parts of a replay. `say` takes one line for people."""
-
-    spider: Spider
-    spider_name: str
-    settings: Settings
-    archive: Archive
-    store: Store
-    handlers: Handlers
-    intake: Intake
-    rule: ItemRule
-    say: Callable[[str], None]
-    clock: Callable[[], float] = time.time
-
-
 class Replay:
-    """The latest capture of each task of one crawl, handled once more, oldest first."""
+    """Handles the latest capture of each task of a crawl again, oldest first. `say` gets lines for people."""
 
-    def __init__(self, crawl: str, *, parts: ReplayParts) -> None:
+    def __init__(
+        self,
+        crawl: str,
+        *,
+        spider: Spider,
+        spider_name: str,
+        settings: Settings,
+        archive: Archive,
+        store: Store,
+        handlers: Handlers,
+        intake: Intake,
+        rule: ItemRule,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._crawl = crawl
-        self._parts = parts
-        self._limits = MarkupLimits(parts.settings.max_tags, parts.settings.max_nesting)
-        # A token like a frontier's: newer than every scrape so far, older than every scrape to come.
-        self._token = int(parts.clock() * 1000) * 1024
+        self._spider = spider
+        self._spider_name = spider_name
+        self._settings = settings
+        self._archive = archive
+        self._store = store
+        self._handlers = handlers
+        self._intake = intake
+        self._rule = rule
+        self._say = say
+        self._clock = clock
+        self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
+        # A token like the frontier's: higher than those of all earlier scrapes, lower than those of later ones.
+        self._token = int(clock() * 1000) * 1024
         self._rows: list[ItemRow] = []
         self._report = ReplayReport(crawl=crawl)
 
     async def run(self, *, limit: int = 0, show: Callable[[ReplayReport], None]) -> ReplayReport:
-        """Replay all pages, or at most `limit`; `show` is given the report so far."""
+        """Replay all pages, or at most `limit`; `show` is called with the report so far."""
         report = self._report
         with CaptureIndex() as index:
-            async for captures in self._parts.archive.scan(self._crawl):
+            async for captures in self._archive.scan(self._crawl):
                 index.add(captures)
                 report.total += len(captures)
                 show(report)
             report.total = min(limit or len(index), len(index))
-            await self._parts.spider.started()
+            await self._spider.started()
             try:
                 async with aclosing(self._with_bodies(index)) as pages:
                     async for capture, body in pages:
@@ -144,11 +147,11 @@ class Replay:
                         show(report)
                 await self._write()
             finally:
-                await self._parts.spider.finished()
+                await self._spider.finished()
         return report
 
     async def _with_bodies(self, index: CaptureIndex) -> AsyncGenerator[tuple[Capture, bytes | None]]:
-        """Captures and their bodies. The next batch is read while this one is handled."""
+        """Captures with their bodies. The next batch is read while this one is handled."""
         ahead: asyncio.Future[list[bytes | None]] | None = None
         waiting: list[Capture] = []
         try:
@@ -166,19 +169,19 @@ class Replay:
                 ahead.cancel()
 
     async def _body(self, capture: Capture) -> bytes | None:
-        """The page's bytes; None when they are missing or damaged: one page fails, the replay goes on."""
+        """The page's bytes; None if they are missing or damaged: only this page fails."""
 
         async def read() -> bytes | None:
             try:
-                return await self._parts.archive.body(capture.content_hash)
+                return await self._archive.body(capture.content_hash)
             except StorageError as error:
                 self._report.fail(capture.url, f"archive: {error}")
                 return None
 
-        return await until_reachable(read, say=self._parts.say)
+        return await until_reachable(read, say=self._say)
 
     async def _take(self, capture: Capture, body: bytes | None) -> None:
-        report, settings = self._report, self._parts.settings
+        report, settings = self._report, self._settings
         response = _response(capture, body or b"")
         if judge(response, handle_statuses=settings.handle_statuses).action != "handle":
             report.skipped += 1
@@ -187,9 +190,9 @@ class Replay:
         if body is None:
             return
         task = task_of(capture, lane=lane_of(capture.url))
-        page = Page(response, task=task, resolver=self._parts.intake.rules, limits=self._limits)
+        page = Page(response, task=task, resolver=self._intake.rules, limits=self._limits)
         try:
-            harvest = await self._parts.handlers.run(page)
+            harvest = await self._handlers.run(page)
         except UnfitMarkup as error:
             report.fail(capture.url, f"too_complex: {error}")
         except Exception as error:
@@ -202,10 +205,10 @@ class Replay:
         self._report.links += len(harvest.found.tasks)
         if harvest.unstorable:
             self._report.fail(capture.url, unstorable_item(*harvest.unstorable[0]))
-        at = self._parts.clock()
+        at = self._clock()
         self._rows += [
             ItemRow(
-                spider=self._parts.spider_name,
+                spider=self._spider_name,
                 key=item.key,
                 crawl=self._crawl,
                 url=capture.final_url,
@@ -222,9 +225,7 @@ class Replay:
         rows, self._rows = self._rows, []
         if not rows:
             return
-        refused = await until_reachable(
-            lambda: self._parts.store.write(rows, [], rule=self._parts.rule), say=self._parts.say
-        )
+        refused = await until_reachable(lambda: self._store.write(rows, [], rule=self._rule), say=self._say)
         self._report.items += len(rows) - len(refused)
         for index, why in refused.items():
             self._report.fail(rows[index].url, f"item {rows[index].key[:100]!r}: {why}")

@@ -1,7 +1,7 @@
-"""Archived pages as a WARC file that standard tools read: a response record for every capture, each complete in itself.
+"""Exports archived pages as a WARC file: a complete response record for every capture.
 
-Bodies are kept as handlers saw them, after decompression. Headers about the bytes on the wire get another name, as in
-other crawlers: X-Crawler-Content-Encoding."""
+Bodies are decompressed, as handlers saw them. Headers about the bytes on the wire are renamed, as other crawlers do:
+X-Crawler-Content-Encoding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f]")
 
 
 class WarcFile:
-    """Writes records one after the other."""
+    """Writes a WARC file, record by record."""
 
     def __init__(self, file: IO[bytes], *, name: str, crawl: str, compressed: bool) -> None:
         try:
@@ -55,7 +55,7 @@ class WarcFile:
 
 
 def _with_raw_bytes(kind: Any) -> Any:
-    """The headers of a record with the bytes that were received; warcio would percent-encode those beyond ASCII."""
+    """Headers of a record that keep the received bytes; warcio would percent-encode bytes beyond ASCII."""
 
     class RawHeaders(kind):  # type: ignore[misc] # the library has no types
         def to_ascii_bytes(self, filter_func: Any = None) -> bytes:
@@ -65,7 +65,7 @@ def _with_raw_bytes(kind: Any) -> Any:
 
 
 def _on_the_wire(value: str) -> str:
-    """A header value of a capture with a character for each byte."""
+    """A header value of a capture, one character per byte."""
     try:
         value.encode("latin-1")
     except UnicodeEncodeError:
@@ -74,13 +74,13 @@ def _on_the_wire(value: str) -> str:
 
 
 def _headers_of(capture: Capture, body: bytes) -> list[tuple[str, str]]:
-    """The headers as received, those about the bytes on the wire under another name."""
+    """The received headers; those about the bytes on the wire are renamed."""
     headers = []
     for name, value in capture.headers.items():
         shown = _BREAKS.sub(" ", name)
         if name in WIRE_HEADERS:
             shown = f"x-crawler-{shown}"
-        # A capture has each cookie on a line of its own: they must not be joined.
+        # Each cookie is a line of the value: they must stay separate headers.
         values = value.split("\n") if name == "set-cookie" else [value]
         headers += [(shown, _BREAKS.sub(" ", _on_the_wire(one))) for one in values if shown]
     return [*headers, ("content-length", str(len(body)))]

@@ -220,10 +220,11 @@ def _handlers_of(spider: Spider, intake: Intake, *, observer: HandlerObserver | 
 
 def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archive, store: Store, say: Say) -> Replay:
     """A replay of a crawl's archived pages with the current spider and settings."""
-    from shoal.results.replay import Replay, ReplayParts
+    from shoal.results.replay import Replay
 
     intake = Intake(UrlRules(settings, start_hosts=start_lanes(spider)), settings)
-    parts = ReplayParts(
+    return Replay(
+        crawl,
         spider=spider,
         # From the crawl's id, not from the class: items keep their identity after the class is renamed.
         spider_name=spider_of(crawl),
@@ -236,7 +237,6 @@ def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archi
         rule=msgspec.structs.replace(rule_of(settings), freshness=0.0),
         say=say,
     )
-    return Replay(crawl, parts=parts)
 
 
 def fleet_for(

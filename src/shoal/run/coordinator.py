@@ -17,7 +17,7 @@ from shoal.errors import ShoalError, StorageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import POINT_SECONDS
 from shoal.insight.deadline import DeadlineWatch
-from shoal.insight.looking import LANES_SHOWN, Looker
+from shoal.insight.snapshots import LANES_SHOWN, SnapshotReader
 from shoal.insight.stats import Snapshot
 from shoal.journey.intake import Intake
 from shoal.logs import Events
@@ -71,7 +71,7 @@ class Coordinator:
         self._show = show
         self._clock = clock
         self._historian = Historian(frontier, crawl.id)
-        self._looker = Looker(crawl, frontier=frontier, reach=self._reach, waiting=waiting)
+        self._looker = SnapshotReader(crawl, frontier=frontier, reach=self._reach, waiting=waiting)
         self._has_said_spent = False
         self._deadline = DeadlineWatch()
         self._states = StateChanges()

@@ -25,7 +25,7 @@ from shoal.journey.intake import RecentKeys
 from shoal.journey.results import Keeping, Records
 from shoal.model import HTTP, CrawlState, Lease, Progress, Task
 from shoal.policy.failures import ITEMS
-from shoal.results.export import Wanted, export
+from shoal.results.export import ExportRequest, export
 from shoal.run.coordinator import Coordinator
 from shoal.scrapy.crawl import JoinedCrawl, ScrapyCrawl, join
 from shoal.scrapy.exits import LeasedExits
@@ -222,7 +222,7 @@ class _CrawlWork:
                 unfinished = f"{self._crawl.id} is not finished; the run that finishes it writes it"
                 self._say(f"{feed} is not written: {unfinished}")
             return
-        wanted = Wanted(which=ItemFilter(spider=self._crawl.spider, crawl=self._crawl.id))
+        wanted = ExportRequest(which=ItemFilter(spider=self._crawl.spider, crawl=self._crawl.id))
         yielded = progress.notes.get(ITEMS, 0)
         stored = await until_reachable(partial(self._store.count_items, wanted.which), say=self._say)
         # With `freshness` items stay with the crawl that wrote them; with `dedup_ttl` pages yield their items again.

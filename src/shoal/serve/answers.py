@@ -1,7 +1,4 @@
-"""Answers as JSON, and refusals as one line with a status.
-
-Where a list goes on: a position in it, as a text that callers give back as it is.
-"""
+"""Answers as JSON, refusals as one line with a status, and cursors of lists."""
 
 from __future__ import annotations
 
@@ -19,10 +16,11 @@ from shoal.text.secrets import masked_text
 
 JSON = "application/json"
 RETRY_SECONDS = 2
+T = TypeVar("T")
 
 
 class Refusal(Exception):  # noqa: N818 -- an answer, not a defect
-    """A request is refused or fails with this status and line."""
+    """The request is answered with this status and one line."""
 
     def __init__(self, status: int, line: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(line)
@@ -31,19 +29,19 @@ class Refusal(Exception):  # noqa: N818 -- an answer, not a defect
 
 
 def json_answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """The value as JSON. It is never kept by a browser or a proxy: it is old within a second."""
+    """The value as JSON, never cached by browsers or proxies."""
     kept = {"Cache-Control": "no-store", **(headers or {})}
     return Response(msgspec.json.encode(value), status_code=status, media_type=JSON, headers=kept)
 
 
 def refused(refusal: Refusal) -> Response:
-    """The answer to a request that is refused."""
+    """The answer to a refused request."""
     line = " ".join(masked_text(str(refusal)).split())
     return json_answer(ErrorAnswer(error=line), status=refusal.status, headers=refusal.headers)
 
 
 def refusal_of(error: ShoalError) -> Refusal:
-    """An error of ours as an answer: what people must change, or what must come back first."""
+    """The refusal for an error of shoal."""
     if isinstance(error, UsageError):
         return Refusal(422, str(error))
     if isinstance(error, ServerUnreachable | StorageError | CrawlLost):
@@ -52,20 +50,17 @@ def refusal_of(error: ShoalError) -> Refusal:
 
 
 def out_of_reach(line: str) -> Refusal:
-    """A server or a file does not answer now."""
+    """The refusal while a server or a file does not answer."""
     return Refusal(503, line, headers={"Retry-After": str(RETRY_SECONDS)})
 
 
-T = TypeVar("T")
-
-
 def cursor(position: object) -> str:
-    """The position as a text."""
+    """A position in a list as text, which callers send back unchanged."""
     return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
 
 
 def position(after: str, kind: type[T]) -> T:
-    """The position that a text stands for."""
+    """The position in such a text."""
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(after + "=" * (-len(after) % 4)), type=kind)
     except (binascii.Error, msgspec.DecodeError, msgspec.ValidationError, ValueError):

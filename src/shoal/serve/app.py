@@ -1,9 +1,4 @@
-"""The HTTP server of the app: one socket, an orderly end.
-
-The page: its files, and its first one for every path that its own router knows.
-
-The app: the routes of the API and of the page, behind the gate.
-"""
+"""The app of `shoal serve`: the routes of the API and of the page behind access control, and its HTTP server."""
 
 from __future__ import annotations
 
@@ -27,20 +22,23 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from shoal.errors import UsageError
+from shoal.serve.access import HEADERS, Gate
 from shoal.serve.answers import Refusal, json_answer, refused
 from shoal.serve.api.openapi import document
 from shoal.serve.api.operations import PREFIX, routes
 from shoal.serve.api.table import OPERATIONS
 from shoal.serve.duties import feed_sinks, keep_clear, keep_histories, keep_schedules, keep_watch, mark_gone
 from shoal.serve.events import Watching
-from shoal.serve.gate import HEADERS, Gate
 from shoal.serve.parts import Parts
 
 FOLDER = Path(__file__).resolve().parent / "static"
+GRACE_SECONDS = 3
+# Only a proxy on this machine may name the client in X-Forwarded-For.
+TRUSTED = ["127.0.0.1", "::1"]
 
 
 def page_routes(folder: Path = FOLDER) -> list[BaseRoute]:
-    """The routes of the page."""
+    """The routes of the page: its files, and index.html for every path of its own router."""
 
     async def first_page(request: Request) -> Response:
         index = folder / "index.html"
@@ -58,7 +56,7 @@ def page_routes(folder: Path = FOLDER) -> list[BaseRoute]:
 
 
 class FreshFiles(StaticFiles):
-    """Files that browsers keep but ask for again: after an upgrade no page runs with half of the old ones."""
+    """Files that browsers revalidate on every use: after an upgrade no page mixes old and new files."""
 
     async def get_response(self, path: str, scope: object) -> Response:
         answer = await super().get_response(path, scope)  # type: ignore[arg-type]  # its own type of the same mapping
@@ -66,13 +64,8 @@ class FreshFiles(StaticFiles):
         return answer
 
 
-GRACE_SECONDS = 3
-# A proxy on this machine may say whom it speaks for, nobody else.
-TRUSTED = ["127.0.0.1", "::1"]
-
-
 class PassOn(logging.Handler):
-    """Gives what the HTTP server logs to shoal's own logger, which writes it in the form that was asked for."""
+    """Passes the HTTP server's log to shoal's logger, which has the chosen format."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logging.getLogger("shoal.http").handle(record)
@@ -83,12 +76,12 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """None."""
+        """Install no handlers."""
         yield
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens there, or the line that says why there is none."""
+    """A socket that listens there. UsageError: it cannot."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -97,7 +90,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(address)
-        # Whoever reads the line with the URL may connect at once.
+        # Listen now: whoever reads the line with the URL may connect at once.
         listener.listen()
     except OSError as error:
         listener.close()
@@ -108,12 +101,12 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def shown_address(host: str, port: int) -> str:
-    """An address as it is in a URL."""
+    """HOST:PORT as in a URL."""
     return f"{f'[{host}]' if ':' in host else host}:{port}"
 
 
 async def serve_until(stop: asyncio.Event, app: ASGIApp, listener: socket.socket) -> None:
-    """Serve the app until `stop` is set; requests in hand get a moment to end."""
+    """Serve the app until `stop` is set; requests in progress get a moment to end."""
     config = uvicorn.Config(
         app,
         access_log=False,
@@ -138,12 +131,11 @@ async def serve_until(stop: asyncio.Event, app: ASGIApp, listener: socket.socket
 
 
 def _silent(line: str) -> None:
-    """Says nothing."""
+    """Drops the line."""
 
 
 def build_app(parts: Parts, *, say: Callable[[str], None] = _silent) -> Starlette:
-    """The app of these parts. It closes them when it ends. `say` gets what people should know of alerts,
-    schedules and items that are gone."""
+    """The app of these parts, which it closes at its end. `say` gets lines for people about the background work."""
 
     async def openapi(request: Request) -> Response:
         return json_answer(document(OPERATIONS))
@@ -181,7 +173,7 @@ def build_app(parts: Parts, *, say: Callable[[str], None] = _silent) -> Starlett
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Paths and methods that there are none of."""
+    """The answer for unknown paths and methods."""
     assert isinstance(error, HTTPException)  # noqa: S101 -- for the type checker: registered for these alone
     lines = {
         404: f"there is no {request.url.path} here: {PREFIX}/openapi.json lists what there is",
@@ -192,5 +184,6 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    """A defect of ours. The log has the traceback, the answer tells nothing. It does not pass the gate."""
+    """The answer to a defect; the traceback is only in the log. This answer does not pass `Gate`: it needs its
+    headers."""
     return refused(Refusal(500, "shoal has a defect here: its output has the traceback", headers=HEADERS))

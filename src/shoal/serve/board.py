@@ -1,7 +1,5 @@
-"""What is known of all crawls: read at most once a second, however many people look.
-
-Surveys of all crawls, taken at most every five seconds, whoever asks; two of one crawl make advice.
-"""
+"""All crawls of a frontier for the page and the API: summaries read at most once a second, surveys and advice at most
+every five seconds, for any number of readers."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from shoal.crawl.record import code_known, record_of, results_known, with_refusa
 from shoal.errors import CrawlLost, UsageError
 from shoal.frontier.base import Frontier
 from shoal.insight.advice import Advice, advise, shared, with_parts
-from shoal.insight.looking import Looker
+from shoal.insight.snapshots import SnapshotReader
 from shoal.insight.stats import Snapshot, describe_interval, kinds_shown, seconds_left
 from shoal.insight.survey import Survey, surveyed
 from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
@@ -31,10 +29,15 @@ SURVEY_SECONDS = 5.0
 OLDEST_SECONDS = 600.0
 ENDED_SHOWN = 20
 LIVE = (CrawlState.RUNNING, CrawlState.PAUSED)
+LOOK_SECONDS = 1.0
+LOOKS_AT_ONCE = 8
+ENDED_LOOK_SECONDS = 10.0
+# A reading is fresh for at least so many times as long as it took: readers must not load the frontier.
+LOOK_SHARE = 10.0
 
 
 class Surveyor:
-    """Surveys the crawls of one frontier: those at work, and the newest of those that ended."""
+    """Surveys the crawls of one frontier: live ones, and the newest ended ones."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -44,7 +47,7 @@ class Surveyor:
         self.advice: dict[str, Advice] = {}
 
     async def look(self, frontier: Frontier, inbox: Inbox) -> None:
-        """Take new surveys, unless there are some of a moment ago."""
+        """Take new surveys, unless the last ones are fresh enough."""
         async with self._lock:
             crawls = usable(await frontier.crawls())
             if self._clock() - self._taken < SURVEY_SECONDS:
@@ -61,7 +64,7 @@ class Surveyor:
             self.advice = shared(advice, self.surveys)
 
     async def _survey(self, crawl: Crawl, before: Survey | None, frontier: Frontier, *, pushed: int) -> Survey:
-        """The crawl as it is now. One that ended, and did not run again since, does not change."""
+        """Survey the crawl; a crawl that has ended keeps its last survey."""
         if before is not None and crawl.state not in LIVE:
             is_same = before.progress.state is crawl.state and before.crawl.finished == crawl.finished
             if is_same and before.pushed == pushed:
@@ -69,56 +72,49 @@ class Surveyor:
         return await surveyed(crawl, frontier=frontier, pushed=pushed, clock=self._clock)
 
     def _former(self, one: Survey, before: Mapping[str, Survey]) -> Survey:
-        """The survey that this one is compared with; itself if there is none that is fresh enough."""
+        """The earlier survey to compare with; the same one if there is none that is fresh enough."""
         former = before.get(one.crawl.id, one)
         return former if one.at - former.at <= OLDEST_SECONDS else one
 
 
 def usable(crawls: Sequence[Crawl]) -> list[Crawl]:
-    """The crawls whose records can be read."""
+    """The crawls whose records this version can read."""
     return [crawl for crawl in with_refusals(crawls) if not crawl.refusal]
 
 
 def shown(crawls: Sequence[Crawl], pushed: Container[str] = ()) -> list[Crawl]:
-    """The crawls that are surveyed: those at work, those into which URLs were pushed, and the newest that ended."""
+    """The crawls to survey: live ones, those with pushed URLs, and the newest ended ones."""
     live = [crawl for crawl in crawls if crawl.state in LIVE or crawl.id in pushed]
     ended = [crawl for crawl in crawls if crawl.state not in LIVE and crawl.id not in pushed]
     return live + ended[:ENDED_SHOWN]
 
 
-LOOK_SECONDS = 1.0
-LOOKS_AT_ONCE = 8
-ENDED_LOOK_SECONDS = 10.0
-# A look that takes long is taken so many times less often: looking must not become the frontier's work.
-LOOK_SHARE = 10.0
-
-
 class Seen(NamedTuple):
-    """A crawl as it was read, when, and how long that took."""
+    """A snapshot, when it was read, and how long that took."""
 
     snapshot: Snapshot
     at: float
     took: float
 
 
-class Entry:
-    """One crawl of the board: who looks at it, one at a time, and what was seen last."""
+class BoardEntry:
+    """One crawl of the board: its reader, used by one caller at a time, and the last snapshot."""
 
-    def __init__(self, looker: Looker) -> None:
+    def __init__(self, looker: SnapshotReader) -> None:
         self.looker = looker
         self.lock = asyncio.Lock()
         self.seen: Seen | None = None
 
 
 class Board:
-    """The crawls of one frontier. Remembers what it read: a rate is the difference of two looks."""
+    """The crawls of one frontier. Keeps the last readings: a rate needs two."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, BoardEntry] = {}
 
     async def crawls(self, frontier: Frontier) -> list[Crawl]:
-        """All crawls, newest first; those that this shoal cannot use have a refusal."""
+        """All crawls, newest first; those that this version cannot use have a refusal."""
         found = with_refusals(await frontier.crawls())
         known = {crawl.id for crawl in found}
         for gone in self._entries.keys() - known:
@@ -126,8 +122,8 @@ class Board:
         return found
 
     async def summaries(self, crawls: Sequence[Crawl], frontier: Frontier) -> list[CrawlSummary]:
-        """These crawls at a glance: their workers are read once for all of them, and a few crawls at a time. One that
-        cannot be read, or is gone since, does not hide the others."""
+        """Summaries of these crawls. Workers are read once for all, crawls a few at a time. A crawl that cannot be
+        read, or is gone, gets a refusal."""
         now, few = self._clock(), asyncio.Semaphore(LOOKS_AT_ONCE)
         stale = [crawl for crawl in crawls if not crawl.refusal and not self._is_known(crawl, now=now)]
         workers = await frontier.workers(within=SILENT_SECONDS) if len(stale) > 1 else None
@@ -142,7 +138,7 @@ class Board:
         return list(await asyncio.gather(*map(one, crawls)))
 
     async def summary(self, crawl: Crawl, frontier: Frontier) -> CrawlSummary:
-        """The crawl at a glance."""
+        """The summary of a crawl."""
         snapshot = await self._look(crawl, frontier)
         return summary_of(crawl, snapshot)
 
@@ -153,11 +149,11 @@ class Board:
         return msgspec.structs.replace(detail_of(crawl, snapshot), bytes=taken)
 
     def forget(self, crawl: str) -> None:
-        """The crawl is gone."""
+        """Drop the readings of a removed crawl."""
         self._entries.pop(crawl, None)
 
     def expire(self, crawl: str) -> None:
-        """The crawl was changed just now: the next look reads it again."""
+        """The crawl was changed: the next call reads it again."""
         if crawl in self._entries:
             self._entries[crawl].seen = None
 
@@ -168,11 +164,11 @@ class Board:
     async def _look(
         self, crawl: Crawl, frontier: Frontier, *, workers: Sequence[WorkerBeat] | None = None
     ) -> Snapshot | None:
-        """What is known of the crawl; None if this shoal cannot use it."""
+        """The snapshot of the crawl; None if this version cannot use it."""
         if crawl.refusal:
             return None
         if crawl.id not in self._entries:
-            self._entries[crawl.id] = Entry(Looker(crawl, frontier=frontier))
+            self._entries[crawl.id] = BoardEntry(SnapshotReader(crawl, frontier=frontier))
         entry = self._entries[crawl.id]
         async with entry.lock:
             began = self._clock()
@@ -194,12 +190,12 @@ def _freshness(seen: Seen) -> float:
 
 
 def summary_of(crawl: Crawl, snapshot: Snapshot | None) -> CrawlSummary:
-    """A snapshot as the API gives it."""
+    """The API's summary of a snapshot."""
     return CrawlSummary(**_summary(crawl, snapshot))
 
 
 def detail_of(crawl: Crawl, snapshot: Snapshot | None) -> CrawlDetail:
-    """A snapshot with everything that is counted, and the settings."""
+    """The API's details of a snapshot: the summary, more counts, arguments, settings and places."""
     progress = snapshot.progress if snapshot is not None else Progress(state=crawl.state)
     return CrawlDetail(
         **_summary(crawl, snapshot),
@@ -256,14 +252,14 @@ def _summary(crawl: Crawl, snapshot: Snapshot | None) -> dict[str, Any]:
 
 
 def _arguments(crawl: Crawl) -> dict[str, str]:
-    """The arguments of its spider."""
+    """The arguments of the crawl's spider."""
     if crawl.refusal or not crawl.settings:
         return {}
     return {name: masked_text(text) for name, text in record_of(crawl).arguments.items()}
 
 
 def _settings(crawl: Crawl) -> dict[str, object]:
-    """The settings that its workers work by, as people may see them."""
+    """The settings of the crawl, without secrets."""
     if crawl.refusal or not crawl.settings:
         return {}
     values: dict[str, object] = msgspec.to_builtins(record_of(crawl).settings)

@@ -1,11 +1,5 @@
-"""Keeps the history of every running crawl, watches for alerts and starts the runs of schedules.
-
-The sinks of every store that this process knows: for alerts and for metrics.
-
-Feeds the sinks of every store that this process knows, as long as it serves and has the duty.
-
-Items that are gone, marked by a serving process while it has the duty: workers alone do not.
-"""
+"""The background work of `shoal serve`: histories, alerts, schedules, sinks, gone items, and clearing the frontier.
+Each part has a duty, so that one process of several does it."""
 
 from __future__ import annotations
 
@@ -31,60 +25,71 @@ from shoal.frontier.rules.constants import POINT_SECONDS
 from shoal.model import Crawl, CrawlState
 from shoal.serve.answers import Refusal
 from shoal.serve.api.shapes import Alert
-from shoal.serve.parts import Parts, Reached
-from shoal.sinks.pump import SinkPump, outlets_of
+from shoal.serve.parts import Connection, Parts
+from shoal.sinks.pump import SinkPump, open_sinks_of
 from shoal.store.base import COUNTED, SinkState, Store
 from shoal.text.errors import line_of
 from shoal.text.secrets import masked
 from shoal.worker.workers import SILENT_SECONDS, is_at_work
 
 MOST_SINKS: Final = 100
+# How often new sinks and reopened stores are looked for.
+FEED_SECONDS: Final = 5.0
+DUTY: Final = "gone"
+# The duty of a killed process expires after this time.
+DUTY_SECONDS: Final = 30.0
+GONE_SECONDS: Final = 5.0
+# A store marks in steps: the rest is marked the next time.
+MARKING_SECONDS: Final = 20.0
+# Includes sending messages; each sender has its own deadline.
+LOOK_SECONDS = 120.0
+# Shorter than the duty, which must not expire during a check.
+SCHEDULE_SECONDS = 10.0
+TICK_SECONDS = 1.0
+STAND_BY_SECONDS = 3.0
+CLEARING_SECONDS = 60.0
 
 
 class SinkSeen(NamedTuple):
-    """A sink, and the store that feeds it, without secrets."""
+    """A sink and the URL of its store, without secrets."""
 
     store: str
     state: SinkState
 
 
-async def known_stores(parts: Parts) -> list[Reached[Store]]:
+async def known_stores(parts: Parts) -> list[Connection[Store]]:
     """The stores of the frontier's crawls, each once."""
-    async with parts.frontier.asking() as frontier:
+    async with parts.frontier.using() as frontier:
         crawls = await parts.board.crawls(frontier)
-    found: dict[int, Reached[Store]] = {}
+    found: dict[int, Connection[Store]] = {}
     for crawl in crawls:
         if not crawl.refusal:
-            # A store that is not there, or out of reach: who asks for its items is told so.
+            # A store that is missing or cannot be reached: requests for its items report that.
             with contextlib.suppress(ShoalError, Refusal):
-                reached = parts.store_of(crawl)
-                found[id(reached)] = reached
+                connection = parts.store_of(crawl)
+                found[id(connection)] = connection
     return list(found.values())
 
 
 async def sinks_seen(parts: Parts) -> list[SinkSeen]:
     """The sinks of the stores that answer."""
     stores = await known_stores(parts)
-    names = {id(reached): masked(url) for url, reached in parts.stores.items()}
+    names = {id(connection): masked(url) for url, connection in parts.stores.items()}
     found: list[SinkSeen] = []
-    for reached in stores:
+    for connection in stores:
         with contextlib.suppress(ShoalError, OSError):
-            async with reached.asking() as store:
-                found += [SinkSeen(names[id(reached)], state) for state in await store.outbox.sinks(counted=COUNTED)]
+            async with connection.using() as store:
+                found += [SinkSeen(names[id(connection)], state) for state in await store.outbox.sinks(counted=COUNTED)]
     return found[:MOST_SINKS]
 
 
 async def states_of_sinks(parts: Parts) -> list[SinkState]:
-    """The sinks of all stores. An error where one of them gives no answer."""
+    """The sinks of all stores. Raises if one of them does not answer."""
     found: list[SinkState] = []
-    for reached in await known_stores(parts):
-        async with reached.asking() as store:
+    for connection in await known_stores(parts):
+        async with connection.using() as store:
             found += await store.outbox.sinks(counted=COUNTED)
     return found
-
-
-# How often it is looked for sinks that were added, and for stores that were opened again.
-FEED_SECONDS: Final = 5.0
 
 
 class Feeding:
@@ -97,17 +102,17 @@ class Feeding:
         self._pumps: dict[tuple[Store, int], tuple[SinkPump, asyncio.Task[None]]] = {}
 
     async def look(self) -> None:
-        """Begin to feed the sinks that are new, and end with those that are gone."""
+        """Start pumps for new sinks, and end those of removed sinks."""
         living: set[tuple[Store, int]] = set()
-        for reached in await known_stores(self._parts):
+        for connection in await known_stores(self._parts):
             with contextlib.suppress(ShoalError, OSError):
-                async with reached.asking() as store:
+                async with connection.using() as store:
                     living |= await self._feed(store)
         for name in self._pumps.keys() - living:
             await self._end(name)
 
     async def close(self) -> None:
-        """End all pumps; a batch on its way is given a moment."""
+        """End all pumps; a delivery in progress gets a moment."""
         for pump, _ in self._pumps.values():
             pump.end()
         for name in list(self._pumps):
@@ -116,13 +121,13 @@ class Feeding:
     async def _feed(self, store: Store) -> set[tuple[Store, int]]:
         known = {sink for at, sink in self._pumps if at is store}
         states = {state.id for state in await store.outbox.sinks()}
-        found = await outlets_of(store.outbox, None, self._parts.sinks, only=states - known)
-        for line in set(found.closed) - self._said:
+        found = await open_sinks_of(store.outbox, None, self._parts.sinks, only=states - known)
+        for line in set(found.refusals) - self._said:
             self._said.add(line)
             self._say(line)
-        for outlet in found.open:
-            pump = SinkPump(outlet, outbox=store.outbox, say=self._say)
-            self._pumps[store, outlet.id] = pump, asyncio.create_task(pump.run())
+        for opened in found.open:
+            pump = SinkPump(opened, outbox=store.outbox, say=self._say)
+            self._pumps[store, opened.id] = pump, asyncio.create_task(pump.run())
         return {(store, sink) for sink in states}
 
     async def _end(self, name: tuple[Store, int]) -> None:
@@ -135,13 +140,13 @@ class Feeding:
 
 
 async def feed_sinks(parts: Parts, *, say: Callable[[str], None]) -> None:
-    """Feed sinks until cancelled. Of several processes that do, one sends to each."""
+    """Send to sinks until cancelled. Of several processes one sends to each sink."""
     if not parts.feeds_sinks:
         return
     feeding = Feeding(parts, say=say)
     try:
         while True:
-            # What cannot be reached is noted where it is asked for.
+            # A connection notes its own problem.
             with contextlib.suppress(ShoalError, OSError):
                 await feeding.look()
             await asyncio.sleep(FEED_SECONDS)
@@ -149,16 +154,8 @@ async def feed_sinks(parts: Parts, *, say: Callable[[str], None]) -> None:
         await feeding.close()
 
 
-DUTY: Final = "gone"
-# How long a process that died keeps the others from its duty.
-DUTY_SECONDS: Final = 30.0
-GONE_SECONDS: Final = 5.0
-# What is not marked within it is marked at the next look: a store marks in steps.
-MARKING_SECONDS: Final = 20.0
-
-
 class GoneKeeping:
-    """Marks items as gone in the stores of the running crawls that visit pages again."""
+    """Marks items as gone in the stores of running crawls that revisit pages."""
 
     def __init__(
         self,
@@ -177,22 +174,22 @@ class GoneKeeping:
         self._troubles: dict[str, str] = {}
 
     async def look(self) -> None:
-        """Mark what is due now, if the duty is ours."""
-        async with self._parts.frontier.asking() as frontier:
+        """Mark gone items now, if the duty is ours."""
+        async with self._parts.frontier.using() as frontier:
             held = await frontier.hold_duty(DUTY, self._holder, seconds=DUTY_SECONDS)
             if not held.is_ours:
                 return
             crawls = await self._parts.board.crawls(frontier)
             workers = await frontier.workers(within=SILENT_SECONDS)
-        # While nobody works no page is visited: an item may have moved to one that nobody has seen yet.
+        # Without workers no page is visited: a missing item may have moved to a page that was not visited yet.
         worked_on = {beat.crawl for beat in workers if is_at_work(beat)}
         for crawl in crawls:
             if crawl.id in worked_on and crawl.state is CrawlState.RUNNING and is_readable(crawl):
                 await self._look_at(crawl)
 
     async def finish(self) -> None:
-        """Leave the duty to others."""
-        async with self._parts.frontier.asking() as frontier:
+        """Release the duty."""
+        async with self._parts.frontier.using() as frontier:
             await frontier.hold_duty(DUTY, self._holder, seconds=0.0)
 
     async def _look_at(self, crawl: Crawl) -> None:
@@ -210,26 +207,26 @@ class GoneKeeping:
         self._troubles[crawl.id] = trouble
 
     async def _mark(self, crawl: Crawl, marker: GoneMarker) -> str:
-        """Mark once; gives why the store refused."""
-        async with self._parts.store_of(crawl).asking(seconds=MARKING_SECONDS) as store:
+        """Mark once; returns why the store refused."""
+        async with self._parts.store_of(crawl).using(seconds=MARKING_SECONDS) as store:
             try:
                 await marker.mark(store)
             except StorageBroken:
                 raise
             except StorageError as error:
-                # Such as a role that may not change items. Who reads them is not to be told that the store is away.
+                # Such as a role that may not change items: readers must not be told that the store is away.
                 return str(error)
         return ""
 
 
 async def mark_gone(parts: Parts, *, say: Callable[[str], None]) -> None:
-    """Mark items as gone until cancelled. Of several processes that do, one marks."""
+    """Mark items as gone until cancelled. Of several processes one does it."""
     if not parts.marks_gone:
         return
     keeping = GoneKeeping(parts, say=say)
     try:
         while True:
-            # What cannot be reached is noted where it is asked for.
+            # A connection notes its own problem.
             with contextlib.suppress(ShoalError, OSError):
                 await keeping.look()
             await asyncio.sleep(GONE_SECONDS)
@@ -238,46 +235,37 @@ async def mark_gone(parts: Parts, *, say: Callable[[str], None]) -> None:
             await keeping.finish()
 
 
-# Messages are sent meanwhile, and each sender has its own deadline.
-LOOK_SECONDS = 120.0
-# Shorter than the duty: what was read at the beginning of a look still holds at its end.
-SCHEDULE_SECONDS = 10.0
-TICK_SECONDS = 1.0
-STAND_BY_SECONDS = 3.0
-CLEARING_SECONDS = 60.0
-
-
 async def keep_histories(parts: Parts) -> None:
-    """Keep a point of each running crawl every 10 s, until cancelled. Others may do so as well: none counts twice."""
+    """Keep a point of each running crawl every 10 s, until cancelled. Several processes may: nothing counts twice."""
     while True:
-        # What cannot be reached is noted where it is asked for: the next point is kept when it is back.
+        # A connection notes its own problem; the next point is kept when it works again.
         with contextlib.suppress(ShoalError, OSError):
             await keep_points(parts)
         await asyncio.sleep(POINT_SECONDS)
 
 
 async def keep_points(parts: Parts) -> None:
-    """Keep a point of each running crawl. One that cannot be read does not keep the others from theirs."""
-    async with parts.frontier.asking() as frontier:
+    """Keep a point of each running crawl. An error with one crawl does not affect others."""
+    async with parts.frontier.using() as frontier:
         crawls = await parts.board.crawls(frontier)
     for crawl in crawls:
         if crawl.state is CrawlState.RUNNING and not crawl.refusal:
             with contextlib.suppress(ShoalError, OSError):
-                async with parts.frontier.asking() as frontier:
+                async with parts.frontier.using() as frontier:
                     await Historian(frontier, crawl.id).keep()
 
 
 async def keep_watch(parts: Parts, *, say: Callable[[str], None]) -> None:
-    """Watch for the alerts of shoal.toml until cancelled, if there are any. Of several processes that do, one sends."""
+    """Check the alerts of shoal.toml, if any, until cancelled. Of several processes one sends."""
     if parts.alerts is None:
         return
     watchman: Watchman | None = None
     watched: Frontier | None = None
     try:
         while True:
-            # What cannot be reached is noted where it is asked for.
+            # A connection notes its own problem.
             with contextlib.suppress(ShoalError, OSError):
-                async with parts.frontier.asking(seconds=LOOK_SECONDS) as frontier:
+                async with parts.frontier.using(seconds=LOOK_SECONDS) as frontier:
                     if watchman is None or frontier is not watched:
                         paths = local_paths(parts.places)
                         sinks = partial(states_of_sinks, parts)
@@ -291,8 +279,8 @@ async def keep_watch(parts: Parts, *, say: Callable[[str], None]) -> None:
 
 
 async def keep_schedules(parts: Parts, *, say: Callable[[str], None]) -> None:
-    """Start the runs of schedules until cancelled, where spiders may be started. Of several processes that do, one
-    starts each run. What was started goes on afterwards."""
+    """Start the runs of schedules until cancelled, if spiders may be started here. Of several processes one starts each
+    run. Started runs go on afterwards."""
     if parts.schedules is None or not parts.spiders.has_folder:
         return
     timekeeper = Timekeeper(parts.schedules, starter=parts.spiders, place=parts.places.frontier, say=say)
@@ -301,11 +289,11 @@ async def keep_schedules(parts: Parts, *, say: Callable[[str], None]) -> None:
         while True:
             has_duty = False
             try:
-                async with parts.frontier.asking(seconds=SCHEDULE_SECONDS) as frontier:
+                async with parts.frontier.using(seconds=SCHEDULE_SECONDS) as frontier:
                     has_duty = await timekeeper.look(frontier)
                 trouble = ""
             except Exception as error:
-                # Runs that fall due meanwhile are late, or missed. Nothing may end this for good.
+                # Any error is retried: runs that are due meanwhile are late or missed.
                 line = str(error) if isinstance(error, ShoalError) else line_of(error)
                 if line != trouble:
                     say(f"schedules: {line}; trying again")
@@ -313,17 +301,17 @@ async def keep_schedules(parts: Parts, *, say: Callable[[str], None]) -> None:
             await asyncio.sleep(TICK_SECONDS if has_duty else STAND_BY_SECONDS)
     finally:
         with contextlib.suppress(ShoalError, OSError):
-            async with parts.frontier.asking() as frontier:
+            async with parts.frontier.using() as frontier:
                 await timekeeper.finish(frontier)
 
 
 async def keep_clear(parts: Parts, *, say: Callable[[str], None]) -> None:
-    """Remove what ended crawls leave in the frontier, until cancelled. Of several processes that do, one does it."""
+    """Clear ended crawls from the frontier until cancelled. Of several processes one does it."""
     said = ""
     while True:
         try:
-            # One that takes longer goes on with the rest at the next look.
-            async with parts.frontier.asking(seconds=LOOK_SECONDS) as frontier:
+            # After a time-out the next call goes on with the rest.
+            async with parts.frontier.using(seconds=LOOK_SECONDS) as frontier:
                 await Clearing(frontier, inbox=partial(inbox_at, parts.places), say=say).look()
             said = ""
         except (ShoalError, OSError) as error:
@@ -335,9 +323,9 @@ async def keep_clear(parts: Parts, *, say: Callable[[str], None]) -> None:
 
 
 async def firing(parts: Parts) -> list[Alert]:
-    """The alerts that fire; none where the frontier does not answer, which is a problem of its own."""
+    """The firing alerts; none if the frontier does not answer, which is reported as a problem."""
     try:
-        async with parts.frontier.asking() as frontier:
+        async with parts.frontier.using() as frontier:
             found = await alerts_now(frontier)
     except (ShoalError, OSError):
         return []

@@ -1,4 +1,4 @@
-"""What browsers watch, as server-sent events: read once a second, however many of them there are."""
+"""Server-sent events for browsers: crawls are read once a second, for any number of browsers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Read = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Channel:
-    """One thing that is watched: read while anybody listens. `latest` has the last event of each name."""
+    """One source of events, read while it has listeners. `latest` has the last event of each name."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -36,7 +36,7 @@ class Channel:
 
     @contextlib.contextmanager
     def heard_by(self, wake: asyncio.Event) -> Iterator[None]:
-        """Sets `wake` at every change, until the block ends."""
+        """During the block, set `wake` at every change."""
         self._wakes.add(wake)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._poll())
@@ -68,7 +68,7 @@ class Channel:
 
 
 class Watching:
-    """All channels of one process: that of all crawls, and one for each crawl that is watched."""
+    """All channels of one process: one for the list of crawls, and one for each watched crawl."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -78,7 +78,7 @@ class Watching:
         self._polls = 0
 
     async def stream(self, crawl: str | None) -> AsyncIterator[bytes]:
-        """The events for one browser, until it leaves or the process ends."""
+        """The events for one browser, until it disconnects or the process ends."""
         if self._listeners >= MOST_LISTENERS:
             raise Refusal(503, f"{MOST_LISTENERS} browsers watch already: close some of them")
         return self._events(crawl)
@@ -111,7 +111,7 @@ class Watching:
                 await self._crawls.pop(crawl).close()
 
     async def _waited(self, wake: asyncio.Event) -> None:
-        """Wait for a change, the end of the process, or the time to say that nothing changed."""
+        """Wait for a change, the end of the process, or the time of a keep-alive."""
         steps = [asyncio.create_task(wake.wait()), asyncio.create_task(self._parts.stopping.wait())]
         try:
             await asyncio.wait(steps, timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -128,7 +128,7 @@ class Watching:
     async def _read_all(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         with contextlib.suppress(ShoalError, OSError):
-            async with self._parts.frontier.asking() as frontier:
+            async with self._parts.frontier.using() as frontier:
                 crawls = await self._parts.board.crawls(frontier)
                 found["crawls"] = Crawls(crawls=await self._parts.board.summaries(crawls[:CRAWLS_SENT], frontier))
         if self._polls % STORE_POLLS == 0:
@@ -138,7 +138,7 @@ class Watching:
 
     async def _read_crawl(self, name: str) -> dict[str, Any]:
         with contextlib.suppress(ShoalError, OSError):
-            async with self._parts.frontier.asking() as frontier:
+            async with self._parts.frontier.using() as frontier:
                 crawls = await self._parts.board.crawls(frontier)
                 crawl = next((one for one in crawls if one.id == name), None)
                 if crawl is not None and not crawl.refusal:
@@ -149,5 +149,5 @@ class Watching:
 
 
 def event(name: str, text: bytes) -> bytes:
-    """One event on the wire. JSON has no line breaks of its own."""
+    """One event as bytes. JSON has no line breaks."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), text)

@@ -1,7 +1,5 @@
-"""Figures of all crawls for Prometheus. Label values are bounded: no URLs, the busiest hosts, the latest workers.
-
-Metrics of one worker process for Prometheus, told by the process itself: `shoal worker --metrics PORT`.
-"""
+"""Metrics for Prometheus: of all crawls and sinks at `shoal serve`, of one process at `shoal worker --metrics PORT`.
+Label values are bounded: no URLs, only the busiest hosts and the latest workers."""
 
 from __future__ import annotations
 
@@ -37,17 +35,18 @@ from shoal.worker.workers import Member, Presence
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 HOSTS_SHOWN = 50
 NAMES_SHOWN = 30
+LOOPBACK = "127.0.0.1"
 
 
 class SinkCollector:
-    """Turns what is known of sinks into metrics."""
+    """Metrics of sinks."""
 
     def __init__(self, sinks: Sequence[SinkSeen], *, now: float) -> None:
         self._sinks = sinks
         self._now = now
 
     def collect(self) -> Iterator[Metric]:
-        """How far each sink is. What went wrong is a text, and no label: `shoal sink status` shows it."""
+        """The metrics of each sink. Its trouble is text, not a label: `shoal sink status` shows it."""
         labels = ["store", "spider", "sink"]
         waiting = GaugeMetricFamily(
             "shoal_sink_waiting", f"Changes that wait for a sink, counted up to {COUNTED:,}.", labels=labels
@@ -70,7 +69,7 @@ class SinkCollector:
 
 
 class Collector:
-    """Turns surveys of crawls into metrics."""
+    """Metrics of crawls, from surveys and advice."""
 
     def __init__(self, surveys: Sequence[Survey], *, advice: Mapping[str, Advice], reached: bool) -> None:
         self._surveys = surveys
@@ -78,7 +77,7 @@ class Collector:
         self._reached = reached
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics, each with the figures of every crawl."""
+        """All metrics, each with the values of every crawl."""
         build = GaugeMetricFamily("shoal_build_info", "The version of shoal that serves.", labels=["version"])
         build.add_metric([__version__], 1)
         yield build
@@ -89,7 +88,7 @@ class Collector:
             yield from part()
 
     def of_workers(self) -> Iterator[Metric]:
-        """Those that come from workers alone."""
+        """The metrics that come from workers alone."""
         yield from self._work()
         yield from self._workers()
 
@@ -136,7 +135,7 @@ class Collector:
         yield from (outcomes, rejected)
 
     def _work(self) -> Iterator[Metric]:
-        """What workers measured: sums over the latest workers of each crawl."""
+        """Sums of the figures of the latest workers of each crawl."""
         fetches = CounterMetricFamily(
             "shoal_fetches", "Requests that ended, by class of status.", labels=["crawl", "status"]
         )
@@ -226,10 +225,10 @@ class Collector:
                     family.add_metric(names, getattr(member.beat, field))
                 pages.add_metric(names, member.beat.pages)
                 cpu.add_metric(names, member.beat.figures.cpu_seconds)
-        yield from (count, *kinds.values(), pages, cpu, *self._told())
+        yield from (count, *kinds.values(), pages, cpu, *self._advised())
 
-    def _told(self) -> Iterator[Metric]:
-        """What advice says, for autoscalers and for people who watch."""
+    def _advised(self) -> Iterator[Metric]:
+        """Advice, for autoscalers and dashboards."""
         wanted = GaugeMetricFamily(
             "shoal_workers_wanted",
             "How many workers are worth running, by the kind of tasks; the sum is the number for the crawl.",
@@ -246,7 +245,7 @@ class Collector:
         yield from (wanted, used)
 
     def _per_crawl(self, name: str, help_text: str, field: str) -> Metric:
-        """A counter of the crawl's progress."""
+        """A counter from the progress of each crawl."""
         family = CounterMetricFamily(name, help_text, labels=["crawl"])
         for survey in self._surveys:
             family.add_metric([survey.crawl.id], getattr(survey.progress, field))
@@ -254,12 +253,12 @@ class Collector:
 
 
 def busiest(lanes: Iterable[LaneStatus]) -> list[LaneStatus]:
-    """The hosts with most to do."""
+    """The hosts with the most waiting tasks."""
     return sorted(lanes, key=lambda lane: (-lane.waiting, -lane.in_flight, lane.lane))[:HOSTS_SHOWN]
 
 
 def cumulative(times: Sequence[int]) -> list[tuple[str, float]]:
-    """Counts by FETCH_BUCKETS as Prometheus wants them: each with all before it."""
+    """Counts by FETCH_BUCKETS, cumulative as Prometheus wants them."""
     total, buckets = 0, []
     for bound, count in zip((*FETCH_BUCKETS, float("inf")), times, strict=True):
         total += count
@@ -268,8 +267,8 @@ def cumulative(times: Sequence[int]) -> list[tuple[str, float]]:
 
 
 def metrics_text(surveyor: Surveyor, sinks: Sequence[SinkSeen] = (), *, reached: bool) -> bytes:
-    """The figures of this process and of all crawls, in the format of Prometheus. Not reached: figures of crawls would
-    be old, there are none."""
+    """The metrics of this process and of all crawls, in the text format of Prometheus. `reached` False: no metrics of
+    crawls, they would be old."""
     registry = CollectorRegistry()
     collector = Collector(
         surveyor.surveys if reached else [], advice=surveyor.advice if reached else {}, reached=reached
@@ -280,28 +279,25 @@ def metrics_text(surveyor: Surveyor, sinks: Sequence[SinkSeen] = (), *, reached:
     return generate_latest(registry)
 
 
-LOOPBACK = "127.0.0.1"
-
-
 class OwnBeats:
-    """Remembers the signs of life that this process sends, the last one of each crawl."""
+    """Remembers the last heartbeat of this process for each crawl."""
 
     def __init__(self) -> None:
         self._beats: dict[str, WorkerBeat] = {}
 
     def on(self, frontier: Frontier) -> Frontier:
-        """The frontier; signs of life are remembered on their way to it."""
+        """Wraps the frontier: remembers heartbeats and passes them on."""
         return cast(Frontier, _Heard(frontier, self._beats))
 
     def collect(self) -> Iterator[Metric]:
-        """What `serve` tells of workers, of those in this process alone."""
+        """The metrics of workers as `serve` has them, for this process alone."""
         surveys = [
             Survey(
                 crawl=Crawl(id=crawl, spider=""),
                 progress=Progress(state=CrawlState.RUNNING),
                 members=[Member(beat, Presence.LEFT if beat.left else Presence.WORKING)],
             )
-            # A copy: the event loop goes on while the thread of the HTTP server reads.
+            # A copy: the event loop changes the dict while the HTTP server's thread reads.
             for crawl, beat in dict(self._beats).items()
         ]
         yield from Collector(surveys, advice={}, reached=True).of_workers()
@@ -322,7 +318,8 @@ class _Heard:
 
 @contextlib.contextmanager
 def telling_metrics(address: str, beats: OwnBeats) -> Iterator[int]:
-    """Tell them over HTTP until the block ends; the address is a port of this machine, or HOST:PORT. Gives the port."""
+    """Serve the metrics over HTTP during the block, at a port of this machine or at HOST:PORT. The block gets the
+    port."""
     host, _, port = address.rpartition(":")
     if not port.isdigit() or int(port) > 65_535:
         raise UsageError(f"--metrics {address}: write a port, as 9100, or an address, as 0.0.0.0:9100")

@@ -1,9 +1,5 @@
-"""What the app is built from.
-
-The frontier and the stores of `serve`: opened when they are first needed, and again after they were lost.
-
-The parts of a serving process, from the places that were named.
-"""
+"""The parts of one `shoal serve` process: its frontier, inboxes, stores and archives, opened when first needed and
+again after they were lost."""
 
 from __future__ import annotations
 
@@ -28,23 +24,23 @@ from shoal.errors import ServerUnreachable, ShoalError, StorageBroken, StorageEr
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
+from shoal.serve.access import Access
 from shoal.serve.answers import Refusal
 from shoal.serve.board import Board, Surveyor
-from shoal.serve.gate import Access
-from shoal.serve.starting import Spiders
+from shoal.serve.spiders import Spiders
 from shoal.sinks.urls import SinkUrl
 from shoal.store import open_store
 from shoal.store.base import Store
 from shoal.text.secrets import masked
 
-# So long is an answer waited for; people who look want to be told soon.
+# The time limit of a read: people wait for the answer.
 ANSWER_SECONDS = 2.0
 
 Part = TypeVar("Part", bound=Closable)
 
 
-class Reached(Generic[Part]):
-    """One server or file. `problem` is why it could not be used when it was last asked; empty: it answered."""
+class Connection(Generic[Part]):
+    """A connection to one server or file. `problem` is why the last use failed; empty: it succeeded."""
 
     def __init__(self, what: str, opening: Callable[[], Awaitable[Part]]) -> None:
         self._what = what
@@ -54,8 +50,8 @@ class Reached(Generic[Part]):
         self.problem = ""
 
     @asynccontextmanager
-    async def asking(self, *, seconds: float | None = ANSWER_SECONDS) -> AsyncIterator[Part]:
-        """The part, for a few calls that together take no longer than `seconds`."""
+    async def using(self, *, seconds: float | None = ANSWER_SECONDS) -> AsyncIterator[Part]:
+        """The part, opened if needed, for calls that together take at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 yield await self.opened()
@@ -73,23 +69,23 @@ class Reached(Generic[Part]):
             self.problem = ""
 
     async def opened(self) -> Part:
-        """The part itself, for callers that have a time limit of their own."""
+        """The part, for callers with a time limit of their own."""
         async with self._lock:
             if self._part is None:
                 self._part = await self._opening()
             return self._part
 
     async def probe(self, look: Callable[[Part], Awaitable[object]]) -> str:
-        """The problem after one look; empty: it answers."""
+        """Use it once; returns the problem, empty if there is none."""
         try:
-            async with self.asking() as part:
+            async with self.using() as part:
                 await look(part)
         except (ShoalError, OSError) as error:
             self.problem = str(error)
         return self.problem
 
     async def close(self) -> None:
-        """Close it. It is opened again when it is asked for."""
+        """Close it. The next use opens it again."""
         part, self._part = self._part, None
         if part is not None:
             await part.close()
@@ -98,12 +94,12 @@ class Reached(Generic[Part]):
 @dataclass(kw_only=True)
 class Parts:
     """The parts of one serving process. `schedules` are those of shoal.toml; None: this process starts no runs of
-    schedules, also of those that were made over HTTP. `stopping` is set when the process ends: streams end with it.
-    `sinks` are given with their passwords."""
+    schedules at all. `stopping` is set when the process ends, which ends event streams. `sinks` have their
+    passwords."""
 
     places: Places
-    frontier: Reached[Frontier]
-    inbox: Reached[Inbox]
+    frontier: Connection[Frontier]
+    inbox: Connection[Inbox]
     access: Access
     spiders: Spiders
     board: Board = field(default_factory=Board)
@@ -114,38 +110,38 @@ class Parts:
     marks_gone: bool = False
     sinks: Sequence[SinkUrl] = ()
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    stores: dict[str, Reached[Store]] = field(default_factory=dict)
-    archives: dict[str, Reached[Archive]] = field(default_factory=dict)
+    stores: dict[str, Connection[Store]] = field(default_factory=dict)
+    archives: dict[str, Connection[Archive]] = field(default_factory=dict)
 
-    def store_of(self, crawl: Crawl) -> Reached[Store]:
-        """The store of a crawl: the one that was named, else its own."""
+    def store_of(self, crawl: Crawl) -> Connection[Store]:
+        """The store of a crawl: the store of this process, else the crawl's own."""
         try:
             return self._store(existing_store(crawl, self.places))
         except UsageError as error:
             raise Refusal(409, str(error)) from None
 
-    def archive_of(self, crawl: Crawl) -> Reached[Archive]:
-        """The archive of a crawl. Refuses a crawl that has none."""
+    def archive_of(self, crawl: Crawl) -> Connection[Archive]:
+        """The archive of a crawl. UsageError: it has none."""
         url = archive_to_read(crawl, self.places)
         if url is None:
             raise UsageError(f"{crawl.id} keeps no raw pages: run it with --archive")
         if url not in self.archives:
-            self.archives[url] = Reached(f"the archive {masked(url)}", lambda: open_archive(url))
+            self.archives[url] = Connection(f"the archive {masked(url)}", lambda: open_archive(url))
         return self.archives[url]
 
     async def probe(self) -> list[str]:
-        """What cannot be reached now, a line each."""
+        """Check the frontier and the stores; returns a line for each problem."""
         await asyncio.gather(self.frontier.probe(_look_at_frontier), self.probe_stores())
         return self.problems()
 
     async def probe_stores(self) -> None:
-        """Find out which stores answer: the one that was named, and those that were asked for before."""
+        """Check the store of this process and all stores that were used before."""
         if self._is_store_there():
             self._store(self.places.store)
         await asyncio.gather(*(store.probe(_look_at_store) for store in self.stores.values()))
 
     def problems(self) -> list[str]:
-        """What could not be reached when it was last asked, a line each."""
+        """The problems of the last uses, a line each."""
         lines = [self.frontier.problem, *(store.problem for store in self.stores.values())]
         return [line for line in lines if line]
 
@@ -159,13 +155,13 @@ class Parts:
         for archive in self.archives.values():
             await archive.close()
 
-    def _store(self, url: str) -> Reached[Store]:
+    def _store(self, url: str) -> Connection[Store]:
         if url not in self.stores:
-            self.stores[url] = Reached(f"the store {masked(url)}", lambda: open_store(url, create=False))
+            self.stores[url] = Connection(f"the store {masked(url)}", lambda: open_store(url, create=False))
         return self.stores[url]
 
     def _is_store_there(self) -> bool:
-        """Whether a store was named that can be looked at: a file that no crawl has made yet is not created."""
+        """Whether this process has a store that exists: a file that no crawl has created yet is not created here."""
         if not self.places.store:
             return False
         path = path_of(self.places.store)
@@ -188,14 +184,14 @@ def parts_at(
     alerts: AlertConfig | None = None,
     schedules: Mapping[str, Schedule] | None = None,
 ) -> Parts:
-    """The parts for these places. Nothing is opened yet."""
-    frontier = Reached(f"the frontier {masked(places.frontier)}", _opening(places.frontier))
+    """The parts at these places. Nothing is opened yet."""
+    frontier = Connection(f"the frontier {masked(places.frontier)}", _opening(places.frontier))
     folder = Spiders(spiders, places)
     _check_spiders(schedules or {}, folder)
     return Parts(
         places=places,
         frontier=frontier,
-        inbox=Reached(f"the inboxes of {masked(places.frontier)}", partial(_inbox, places)),
+        inbox=Connection(f"the inboxes of {masked(places.frontier)}", partial(_inbox, places)),
         access=access,
         spiders=folder,
         alerts=alerts,
@@ -208,7 +204,7 @@ async def _inbox(places: Places) -> Inbox:
 
 
 def _check_spiders(schedules: Mapping[str, Schedule], folder: Spiders) -> None:
-    """Refuse schedules of spiders that may not be started here: they would fail when nobody looks."""
+    """UsageError for schedules of spiders that may not be started here: known now instead of at the first run."""
     for schedule in schedules.values():
         try:
             folder.reference(schedule.spider)
@@ -217,12 +213,12 @@ def _check_spiders(schedules: Mapping[str, Schedule], folder: Spiders) -> None:
 
 
 def _opening(url: str) -> Callable[[], Awaitable[Frontier]]:
-    """What opens the frontier. A file is made at first; one that was there and is gone is not replaced by a new one."""
+    """Opens the frontier. A file is created at first; one that was open and is gone is not replaced by a new one."""
     path, was_open = file_of(url), False
 
     async def opening() -> Frontier:
         nonlocal was_open
-        if was_open and path is not None and not os.path.exists(path):  # noqa: ASYNC240 -- a look at a local file
+        if was_open and path is not None and not os.path.exists(path):  # noqa: ASYNC240 -- a local file
             raise StorageError(f"{path} is gone: put it back, or restart `shoal serve` for a new one")
         frontier = await open_frontier(url)
         was_open = True

@@ -1,7 +1,4 @@
-"""The sink's contract: where the changes of items flow on to, beside the store.
-
-Messages cut into rounds, for brokers that may take some of a batch and not others. Pure.
-"""
+"""The sink's contract: changes of items are delivered in order, all of a batch or an error."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One change of an item as receivers get it, encoded as a JSON object.
 
     `id` is the same each time the change is delivered; a higher `version` of one `key` is newer. `change` is new,
-    changed or gone; `at` the time of the scrape in seconds since 1970; `item` the item's fields."""
+    changed or gone; `at` is the time of the scrape in seconds since 1970; `item` has the item's fields."""
 
     id: str
     spider: str
@@ -30,26 +27,26 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sink(Protocol):
-    """One place. Errors are ServerUnreachable if it is away, UsageError if it refuses until somebody mends something:
-    one line each, without secrets."""
+    """One receiver. A method raises ServerUnreachable if a later call may succeed, UsageError if somebody must change
+    something first: one line each, without secrets."""
 
     @property
     def most(self) -> int:
-        """How many messages one call may have."""
+        """The largest batch of `deliver`."""
 
     async def check(self) -> None:
-        """Find out whether it would take messages, without sending any."""
+        """Raise if `deliver` would fail, as far as can be seen without sending a message."""
 
     async def deliver(self, messages: Sequence[Message]) -> None:
-        """Deliver all messages in their order: they are in safe keeping when this returns. If it raises, any first part
-        of them may have been delivered."""
+        """Deliver all messages in their order. When this returns the receiver has stored them; if it raises, any first
+        part of them may have arrived."""
 
     async def close(self) -> None:
-        """Let go of connections. Closing again is harmless."""
+        """Close the connections. Closing again is harmless."""
 
 
 def rounds_of(messages: Sequence[Message], *, most: int) -> Iterator[list[Message]]:
-    """The messages in their order, each key once per round: a change is sent after the one before it was taken."""
+    """The messages in batches that have each key once: brokers may take part of a batch, in any order."""
     batch: dict[tuple[str, str], Message] = {}
     for message in messages:
         if (message.spider, message.key) in batch or len(batch) == most:
@@ -61,7 +58,7 @@ def rounds_of(messages: Sequence[Message], *, most: int) -> Iterator[list[Messag
 
 
 def short_id(message: Message, *, longest: int) -> str:
-    """The message's id, or its hash if it is longer or has characters that a broker does not take."""
+    """The message's id; its hash if it is too long for the broker, or not printable ASCII."""
     if len(message.id) <= longest and message.id.isascii() and message.id.isprintable():
         return message.id
     return hashlib.sha256(message.id.encode()).hexdigest()

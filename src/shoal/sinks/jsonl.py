@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.errors import ServerUnreachable, UsageError
 from shoal.sinks.base import Message
+from shoal.sinks.urls import SinkUrl
 
 MOST = 500
 TAIL_BYTES = 64 * 1024
@@ -20,16 +21,16 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class FileSink:
-    """Appends whole lines; a batch is on the disk when it is delivered. The file is opened anew for each batch, so that
-    it may be moved away at any time."""
+    """Appends whole lines and flushes each batch to the disk. The file is opened for each batch: it may be moved away
+    at any time."""
 
     most = MOST
 
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
+    def __init__(self, url: SinkUrl) -> None:
+        self._path = Path(url.path)
 
     async def check(self) -> None:
-        """Refuse a file that cannot be written, without making one."""
+        """Refuse a file that cannot be written, without creating it."""
         await asyncio.to_thread(self._check)
 
     async def deliver(self, messages: Sequence[Message]) -> None:
@@ -65,27 +66,27 @@ class FileSink:
 
 
 class StdoutSink:
-    """Writes lines to standard output, past what Python buffers there."""
+    """Writes lines to standard output, without Python's buffer."""
 
     most = MOST
 
     def __init__(self) -> None:
-        # A call that was given up goes on in its thread: the next one must not write into its lines.
+        # A cancelled call goes on in its thread: the next call must not write into its lines.
         self._lock = threading.Lock()
 
     async def check(self) -> None:
-        """Standard output takes what it gets."""
+        """Nothing to check."""
 
     async def deliver(self, messages: Sequence[Message]) -> None:
         """Write the lines."""
         try:
-            # In a thread: a reader that is slow holds up nothing else.
+            # In a thread: a slow reader must not block the event loop.
             await asyncio.to_thread(self._write, lines_of(messages))
         except OSError as error:
             raise UsageError(f"standard output takes no more: {error.strerror or error}") from None
 
     async def close(self) -> None:
-        """It belongs to the process."""
+        """Standard output stays open: it belongs to the process."""
 
     def _write(self, text: bytes) -> None:
         with self._lock:
@@ -93,7 +94,7 @@ class StdoutSink:
 
 
 def lines_of(messages: Sequence[Message]) -> bytes:
-    """A line for each message. An item that was stored on several lines comes on one."""
+    """A line for each message, also where an item's JSON has line breaks."""
     lines = _ENCODER.encode_lines(messages)
     if lines.count(b"\n") == len(messages) and b"\r" not in lines:
         return lines
@@ -105,8 +106,8 @@ def _on_one_line(text: bytes) -> bytes:
 
 
 def _mended_end(descriptor: int) -> int:
-    """The size of the file, after its last line is made whole: one that a crash tore is cut off, its message comes
-    again; one that only lacks its end gets it."""
+    """The size of the file after its last line was repaired: a line that a crash tore is cut off (its message is sent
+    again), a whole line without a line break gets one."""
     size = os.fstat(descriptor).st_size
     start = max(0, size - 1)
     if size == 0 or os.pread(descriptor, 1, start) == b"\n":

@@ -1,7 +1,4 @@
-"""Sends what waits in the outbox to a sink: in order, at least once, and again while the sink is away.
-
-Sinks as a process knows them: those that it was given, those that the store names, and which it can send to.
-"""
+"""Sends waiting changes from a store's outbox to its sinks: in order, at least once, retried while a sink is away."""
 
 from __future__ import annotations
 
@@ -26,9 +23,22 @@ from shoal.text.errors import line_of, several
 from shoal.worker.machine import is_running, this_machine
 from shoal.worker.outages import QUIET_SECONDS, WAITING
 
+POLL_SECONDS: Final = 0.5
+# How often a pump without the duty asks for it.
+ASK_SECONDS: Final = 3.0
+# The duty of a killed pump expires after this time. It is renewed during a long delivery.
+DUTY_SECONDS: Final = 20.0
+RENEW_SECONDS: Final = 5.0
+FIRST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 20.0
+MOST_FAILURES: Final = 10
+# How long the end of a run waits for a sink that is away.
+LAST_SECONDS: Final = 5.0
+_PID: Final = " process "
 
-class Outlet(NamedTuple):
-    """A sink that this process can send to, not connected yet."""
+
+class OpenSink(NamedTuple):
+    """A sink that this process can send to; not connected yet."""
 
     id: int
     spider: str
@@ -36,15 +46,15 @@ class Outlet(NamedTuple):
     sink: Sink
 
 
-class Outlets(NamedTuple):
-    """The sinks of a store that this process can send to, and a line for each of the others that says why not."""
+class OpenSinks(NamedTuple):
+    """The sinks of a store that this process can send to, and why it cannot send to the others, a line each."""
 
-    open: list[Outlet]
-    closed: list[str]
+    open: list[OpenSink]
+    refusals: list[str]
 
 
 def sinks_given(urls: Sequence[str], *, environ: Mapping[str, str] = os.environ) -> list[SinkUrl]:
-    """The sinks that a command names, each once. Refuses one that cannot be used."""
+    """Parse the sinks that a command names, each once. UsageError: one cannot be used."""
     found = {url.known: url for url in map(parse_sink, urls)}
     for url in found.values():
         open_sink(url, environ=environ)
@@ -52,20 +62,20 @@ def sinks_given(urls: Sequence[str], *, environ: Mapping[str, str] = os.environ)
 
 
 def place_of(url: SinkUrl, spider: str) -> SinkPlace:
-    """A sink as the store remembers it."""
+    """The store's record of a sink."""
     host = socket.gethostname() if url.is_local else ""
     return SinkPlace(spider=spider, url=url.known, host=host, has_secret=url.has_secret)
 
 
 def shown_place(place: SinkPlace) -> str:
-    """A remembered sink as people see it."""
+    """How messages name a sink of the store."""
     shown = parse_sink(place.url).shown
     return f"{shown} on {place.host}" if place.host and place.host != socket.gethostname() else shown
 
 
 async def begin_sinks(outbox: Outbox, spider: str, given: Sequence[SinkUrl]) -> None:
-    """Let a spider's changes wait for these sinks from now on, beside those that it has. Standard output is for one
-    run: that of a run which was killed is forgotten, unless this one names it, too."""
+    """Add these sinks to a spider's sinks. Standard output is the sink of one run: one that a killed run left is
+    removed, unless this run names it too."""
     for url in given:
         await outbox.add(place_of(url, spider))
     if STDOUT not in [url.known for url in given]:
@@ -73,23 +83,23 @@ async def begin_sinks(outbox: Outbox, spider: str, given: Sequence[SinkUrl]) -> 
 
 
 async def forget_stdout(outbox: Outbox, spider: str) -> None:
-    """End the sink that is this process's standard output."""
+    """Remove the sink that is this machine's standard output."""
     for state in await outbox.sinks(spider):
         if state.place.url == STDOUT and state.place.host == socket.gethostname():
             await outbox.remove(state.id)
 
 
-async def outlets_of(
+async def open_sinks_of(
     outbox: Outbox,
     spider: str | None,
     given: Sequence[SinkUrl],
     *,
     only: Container[int] | None = None,
     environ: Mapping[str, str] = os.environ,
-) -> Outlets:
-    """The sinks of a spider, or of all; `only`: those with these ids. One that was `given` is opened with its secrets,
-    others as far as it goes."""
-    found = Outlets([], [])
+) -> OpenSinks:
+    """Open the sinks of a spider, or of all; `only`: those with these ids. A URL in `given` may have secrets that the
+    store does not keep."""
+    found = OpenSinks([], [])
     by_name = {(place_of(url, "").url, place_of(url, "").host): url for url in given}
     for state in await outbox.sinks(spider):
         if only is not None and state.id not in only:
@@ -98,14 +108,14 @@ async def outlets_of(
         try:
             sink = open_sink(url or _recalled(state), environ=environ)
         except UsageError as error:
-            found.closed.append(str(error))
+            found.refusals.append(str(error))
         else:
-            found.open.append(Outlet(state.id, state.place.spider, shown_place(state.place), sink))
+            found.open.append(OpenSink(state.id, state.place.spider, shown_place(state.place), sink))
     return found
 
 
 def _recalled(state: SinkState) -> SinkUrl:
-    """The URL of a sink that nobody gave. Refuses one that cannot be reached with what is known of it."""
+    """The URL of a sink from the store's record. UsageError: it does not suffice to send from this process."""
     place, shown = state.place, shown_place(state.place)
     if place.host and place.host != socket.gethostname():
         raise UsageError(f"the sink {shown} is of another machine: changes wait until a run there sends them")
@@ -116,22 +126,8 @@ def _recalled(state: SinkState) -> SinkUrl:
     return parse_sink(place.url)
 
 
-POLL_SECONDS: Final = 0.5
-# How often one asks for the duty that another has.
-ASK_SECONDS: Final = 3.0
-# How long a pump that died keeps others from its sink, at most. Renewed while a delivery takes its time.
-DUTY_SECONDS: Final = 20.0
-RENEW_SECONDS: Final = 5.0
-FIRST_PAUSE_SECONDS: Final = 0.5
-LONGEST_PAUSE_SECONDS: Final = 20.0
-MOST_FAILURES: Final = 10
-# How long a sink that is away is waited for at the end of a run.
-LAST_SECONDS: Final = 5.0
-_PID: Final = " process "
-
-
 def message_of(change: Outgoing, spider: str) -> Message:
-    """A change as receivers get it."""
+    """The message of a change."""
     return Message(
         id=f"{spider}/{change.key}/{change.version}",
         spider=spider,
@@ -145,8 +141,8 @@ def message_of(change: Outgoing, spider: str) -> Message:
     )
 
 
-class SinkEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sink got in a run, and what still waits for it. `is_ours`: this process had the duty to send."""
+class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes that a sink got in a run, and that still wait. `is_ours`: this process had the duty to send."""
 
     sink: str
     sent: int
@@ -156,19 +152,19 @@ class SinkEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinkPump:
-    """Sends the changes of one sink while it has the duty. A change leaves the outbox after the sink has it.
+    """Sends the changes of one sink while it has the duty. A change leaves the outbox after it was delivered.
 
-    `sent` counts what it has delivered; `trouble` is why the latest delivery failed, empty if it did not."""
+    `sent` counts delivered changes; `trouble` is why the latest delivery failed, empty if it did not."""
 
     def __init__(
         self,
-        outlet: Outlet,
+        opened: OpenSink,
         *,
         outbox: Outbox,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.outlet = outlet
+        self.to = opened
         self.sent = 0
         self.trouble = ""
         self.has_duty = False
@@ -179,13 +175,14 @@ class SinkPump:
         self._held = float("-inf")
         self._said = float("-inf")
         self._is_ending = asyncio.Event()
+        self._limit = opened.sink.most  # changes per delivery; fewer after an error
 
     async def run(self) -> None:
-        """Send until `end` is called, then what still waits, if the sink takes it. No error of the sink or the store
-        ends this: it is noted and said, and tried again."""
+        """Send until `end` is called, then send the changes that still wait. An error of the sink or the store is
+        reported and retried."""
         failures = 0
         while not self._is_ending.is_set():
-            number = await self.send_in_peace()
+            number = await self.send_batch()
             if number is None:
                 await self._sleep(min(FIRST_PAUSE_SECONDS * 2**failures, LONGEST_PAUSE_SECONDS))
                 failures = min(failures + 1, MOST_FAILURES)
@@ -196,9 +193,9 @@ class SinkPump:
         await self._send_the_rest()
 
     async def _send_the_rest(self) -> None:
-        """Send until nothing waits, or until the sink has taken nothing for a while."""
+        """Send until nothing waits, or until every delivery has failed for LAST_SECONDS."""
         give_up = self._clock() + LAST_SECONDS
-        while (number := await self.send_in_peace()) != 0:
+        while (number := await self.send_batch()) != 0:
             if number is not None:
                 give_up = self._clock() + LAST_SECONDS
             elif self._clock() > give_up:
@@ -207,18 +204,18 @@ class SinkPump:
                 await asyncio.sleep(FIRST_PAUSE_SECONDS)
 
     def end(self) -> None:
-        """Let `run` come to its end."""
+        """Make `run` send the rest and return."""
         self._is_ending.set()
 
     async def close(self) -> None:
-        """Leave the duty to others, and the sink."""
+        """Release the duty and close the sink."""
         if self.has_duty:
             with contextlib.suppress(ShoalError, OSError):
-                await self._outbox.hold(self.outlet.id, self._holder, seconds=0.0)
-        await self.outlet.sink.close()
+                await self._outbox.hold(self.to.id, self._holder, seconds=0.0)
+        await self.to.sink.close()
 
-    async def send_in_peace(self) -> int | None:
-        """Send one batch; gives how many changes it had, None after an error."""
+    async def send_batch(self) -> int | None:
+        """Send one batch; returns how many changes it had, None after an error."""
         try:
             return await self._send()
         except Exception as error:
@@ -228,35 +225,41 @@ class SinkPump:
     async def _send(self) -> int:
         if not await self._hold():
             return 0
-        batch = await self._outbox.read(self.outlet.id, limit=self.outlet.sink.most)
+        batch = await self._outbox.read(self.to.id, limit=self._limit)
         if not batch:
             return 0
-        messages = [message_of(change, self.outlet.spider) for change in batch]
-        async with self._keeping_duty():
-            await self.outlet.sink.deliver(messages)
-        await self._outbox.passed(self.outlet.id, batch)
+        messages = [message_of(change, self.to.spider) for change in batch]
+        try:
+            async with self._keeping_duty():
+                await self.to.sink.deliver(messages)
+        except Exception:
+            # A receiver that closes after a few messages would get the first ones of a large batch again for ever.
+            self._limit = max(1, len(batch) // 4)
+            raise
+        await self._outbox.passed(self.to.id, batch)
+        self._limit = min(2 * self._limit, self.to.sink.most)
         self.sent += len(batch)
         if self.trouble:
-            self._say(f"the sink {self.outlet.shown} takes changes again")
+            self._say(f"the sink {self.to.shown} takes changes again")
             self.trouble, self._said = "", float("-inf")
         return len(batch)
 
     async def _hold(self) -> bool:
-        """Whether the duty is ours, renewed if need be."""
+        """Take or renew the duty; returns whether this pump has it."""
         if self._clock() - self._held > RENEW_SECONDS:
-            self.has_duty = await self._take_duty() or (await self._relieve_the_dead() and await self._take_duty())
+            self.has_duty = await self._take_duty() or (await self._release_dead() and await self._take_duty())
             self._held = self._clock() if self.has_duty else float("-inf")
         return self.has_duty
 
     async def _take_duty(self) -> bool:
-        return await self._outbox.hold(self.outlet.id, self._holder, seconds=DUTY_SECONDS)
+        return await self._outbox.hold(self.to.id, self._holder, seconds=DUTY_SECONDS)
 
-    async def _relieve_the_dead(self) -> bool:
-        """End the duty of a process of this machine that has died: it does not come back for it."""
-        for state in await self._outbox.sinks(self.outlet.spider):
+    async def _release_dead(self) -> bool:
+        """Release the duty of a process of this machine that has died."""
+        for state in await self._outbox.sinks(self.to.spider):
             machine, _, rest = state.holder.partition(_PID)
             pid = rest.partition(_PID)[0]
-            if state.id == self.outlet.id and machine == this_machine() and pid.isdigit() and not is_running(int(pid)):
+            if state.id == self.to.id and machine == this_machine() and pid.isdigit() and not is_running(int(pid)):
                 return await self._outbox.hold(state.id, state.holder, seconds=0.0)
         return False
 
@@ -280,9 +283,9 @@ class SinkPump:
         if is_new or self._clock() - self._said >= QUIET_SECONDS:
             self._said = self._clock()
             self._say(f"{line}{WAITING}")
-        # The store itself may be what is away.
+        # It may be the store that is away.
         with contextlib.suppress(ShoalError, OSError):
-            await self._outbox.failed(self.outlet.id, line)
+            await self._outbox.failed(self.to.id, line)
 
     async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -292,8 +295,8 @@ class SinkPump:
 
 @asynccontextmanager
 async def pumping(pumps: Sequence[SinkPump], *, stop: asyncio.Event, grace_seconds: float) -> AsyncIterator[None]:
-    """Pumps at work meanwhile. At the end each sends what still waits, unless its sink is away; once `stop` is set, for
-    `grace_seconds` at most."""
+    """Runs the pumps during the block. At its end each sends the changes that still wait, unless its sink is away; once
+    `stop` is set, for `grace_seconds` at most."""
     tasks = [asyncio.create_task(pump.run()) for pump in pumps]
     try:
         yield
@@ -324,6 +327,6 @@ async def _all(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 
 def waiting_line(number: int, shown: str, trouble: str) -> str:
-    """What is said of changes that a sink has not got."""
+    """The line about changes that still wait for a sink."""
     why = f": {trouble}" if trouble else ""
     return f"{several(number, 'change')} wait{'s' if number == 1 else ''} for the sink {shown}{why}"

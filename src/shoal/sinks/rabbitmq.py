@@ -22,7 +22,7 @@ from shoal.text.secrets import without
 
 MOST: Final = 200
 CONNECT_SECONDS: Final = 5.0
-# A broker with an alarm answers nothing to those who send.
+# A broker with a memory or disk alarm does not answer publishers.
 STEP_SECONDS: Final = 15.0
 CLOSE_SECONDS: Final = 2.0
 LONGEST_NAME: Final = 255
@@ -40,13 +40,13 @@ _REFUSED: Final = (
     exceptions.ConnectionNotAllowed,
 )
 
-# The driver's words for an answer that it did not expect when it asked for the vhost.
+# The driver's message when the broker closes the connection instead of opening the vhost.
 _NO_VHOST: Final = "Expected one of ['Connection.OpenOk'], got"
 
 
 class AmqpSink:
-    """Publishes to an exchange with the routing key SPIDER.CHANGE, or one of its own; or straight to a queue. A message
-    that the exchange can give to no queue is refused: the broker would drop it."""
+    """Publishes to an exchange, with the routing key SPIDER.CHANGE or a given one, or to a queue. A message that
+    reaches no queue is an error: the broker would drop it."""
 
     most = MOST
 
@@ -66,11 +66,11 @@ class AmqpSink:
         self._url = msgspec.structs.replace(url, path=path).whole(without=OWN_OPTIONS)
         self._connection: AbstractConnection | None = None
         self._channel: AbstractChannel | None = None
-        # The driver logs what we say in our own words.
+        # Errors are raised with lines of our own: the driver's log would repeat them.
         logging.getLogger("aiormq").addHandler(logging.NullHandler())
 
     async def check(self) -> None:
-        """Ask for the exchange or the queue."""
+        """Check that the exchange or the queue is there."""
         async with self._sending() as channel:
             if self._exchange:
                 await channel.exchange_declare(self._exchange, passive=True, timeout=STEP_SECONDS)
@@ -78,14 +78,14 @@ class AmqpSink:
                 await channel.queue_declare(self._queue, passive=True, timeout=STEP_SECONDS)
 
     async def deliver(self, messages: Sequence[Message]) -> None:
-        """Publish the messages; those of one key one after the other, each when the one before is confirmed."""
+        """Publish the messages; a change of a key is published after the one before it was confirmed."""
         async with self._sending() as channel:
             for batch in rounds_of(messages, most=MOST):
                 async with asyncio.timeout(STEP_SECONDS):
                     await asyncio.gather(*(self._publish(channel, message) for message in batch))
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close the connection."""
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
             with contextlib.suppress(*_FAULTS):
@@ -108,7 +108,7 @@ class AmqpSink:
 
     @asynccontextmanager
     async def _sending(self) -> AsyncIterator[AbstractChannel]:
-        """The channel, connected if need be; after an error it is not used again. Errors in our words."""
+        """The channel, connected if needed; after an error it is dropped. Translates the driver's errors."""
         try:
             if self._channel is None or self._channel.is_closed:
                 await self.close()

@@ -1,4 +1,4 @@
-"""Messages in Redis: appended to a list, or to a stream."""
+"""Messages to Redis: appended to a list, or to a stream."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXAMPLE = "redis://host:6379/0?list=NAME or ?stream=NAME"
 
 
 class RedisSink:
-    """RPUSH of JSON texts to a list, or XADD of an entry per message to a stream. A batch is there whole or not at
+    """RPUSH of JSON texts to a list, or XADD of an entry per message to a stream. A batch arrives whole or not at
     all."""
 
     most = MOST
@@ -59,17 +59,17 @@ class RedisSink:
                 url.whole(without=OWN_OPTIONS),
                 socket_timeout=ANSWER_SECONDS,
                 socket_connect_timeout=CONNECT_SECONDS,
-                # The caller tries again: a step that was done and not answered would be done twice at once.
+                # The caller retries: a retry here would send a batch twice if only the answer was lost.
                 retry=Retry(NoBackoff(), 0),
             )
-            # Options that the driver does not know are refused here, not at the first message.
+            # Makes the driver refuse unknown options now instead of at the first message.
             pool = self._redis.connection_pool
             pool.connection_class(**pool.connection_kwargs)
         except (ValueError, TypeError) as error:
             raise UsageError(f"{url.shown} is not a usable Redis URL: {self._line(error)}") from None
 
     async def check(self) -> None:
-        """Ask for the type of the key."""
+        """Read the type of the key."""
         with self._errors():
             answer = await self._redis.type(self._key)
         found = answer.decode() if isinstance(answer, bytes) else answer
@@ -78,7 +78,7 @@ class RedisSink:
             raise self._wrong_type(found)
 
     async def deliver(self, messages: Sequence[Message]) -> None:
-        """Append all messages in one step."""
+        """Append all messages in one command or transaction."""
         with self._errors():
             if not self._stream:
                 await self._redis.rpush(self._key, *map(msgspec.json.encode, messages))
@@ -94,7 +94,7 @@ class RedisSink:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """The driver's errors in our words."""
+        """Translates the driver's errors."""
         try:
             yield
         except (AuthenticationError, AuthorizationError, NoPermissionError) as error:

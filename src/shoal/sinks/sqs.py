@@ -1,4 +1,4 @@
-"""Messages to a queue of Amazon SQS, or of a service that speaks like it."""
+"""Messages to a queue of Amazon SQS, or of a compatible service."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _REFUSED: Final = (
 
 
 class SqsSink:
-    """Sends to one queue. A queue whose name ends in .fifo keeps the order of each key; others have no order. Who we
-    are is known by AWS's usual chain. An item that is too large for SQS comes as null."""
+    """Sends to one queue. A queue whose name ends in .fifo keeps the order of each key; others have no order.
+    Credentials come from AWS's usual chain. An item that is too large for SQS is sent as null."""
 
     most = MOST
 
@@ -58,12 +58,12 @@ class SqsSink:
         self._queue_url = ""
 
     async def check(self) -> None:
-        """Ask for the queue."""
+        """Check that the queue is there."""
         async with self._asking() as client:
             await self._find(client)
 
     async def deliver(self, messages: Sequence[Message]) -> None:
-        """Send the messages, ten at a time."""
+        """Send the messages, ten per call."""
         async with self._asking() as client:
             url = await self._find(client)
             for batch in rounds_of(messages, most=BATCH):
@@ -74,7 +74,7 @@ class SqsSink:
                         raise ServerUnreachable(f"the queue {self._shown} did not take a message: {_line(why)}")
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._client = None
         with contextlib.suppress(*_FAULTS):
             await self._stack.aclose()
@@ -87,7 +87,7 @@ class SqsSink:
 
     @asynccontextmanager
     async def _asking(self) -> AsyncIterator[Any]:
-        """The client, made if need be. Errors in our words."""
+        """The client, created if needed. Translates the driver's errors."""
         try:
             if self._client is None:
                 config = AioConfig(
@@ -117,7 +117,7 @@ class SqsSink:
 
 
 def entries_of(messages: Sequence[Message], *, is_fifo: bool) -> Iterator[list[dict[str, str]]]:
-    """The messages as entries of as few calls as their sizes allow."""
+    """The messages as entries of SendMessageBatch, in as few calls as their sizes allow."""
     entries: list[dict[str, str]] = []
     size = 0
     for number, message in enumerate(messages):

@@ -1,4 +1,4 @@
-"""URLs of sinks: which kind each names, its options, and its form without secrets."""
+"""Parses the URL of a sink: its kind, its options, and its form without secrets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SECRET_OF_PAGE = re.compile(rf"{_SECRET.pattern}|key|sig$|pwd|auth|code", re.IG
 
 
 class SinkUrl(msgspec.Struct, frozen=True, kw_only=True):
-    """A URL in its parts. `kind` is one of KINDS' values, or stdout."""
+    """A parsed URL. `kind` is one of KINDS' values, or stdout."""
 
     kind: str
     scheme: str = ""
@@ -40,11 +40,11 @@ class SinkUrl(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""  # with its port
     path: str = ""
     options: dict[str, str] = msgspec.field(default_factory=dict)
-    tail: dict[str, str] = msgspec.field(default_factory=dict)  # options of a webhook, which are not sent
+    tail: dict[str, str] = msgspec.field(default_factory=dict)  # options of a webhook, after #: never sent
 
     @property
     def is_local(self) -> bool:
-        """Whether other machines know another thing by this URL, or nothing."""
+        """Whether this URL leads elsewhere, or nowhere, on other machines."""
         endpoint = self.options.get("endpoint", "").partition("://")[2].partition("/")[0]
         host = endpoint if self.kind == "sqs" else self.host
         return self.kind in ("stdout", "file") or self.scheme == "unix" or _is_loopback(host)
@@ -55,7 +55,7 @@ class SinkUrl(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def known(self) -> str:
-        """The URL without its secrets: by it a sink is known again, and other processes find it."""
+        """The URL without secrets: the name of the sink in the store, the same in every process."""
         if self.kind == "stdout":
             return STDOUT
         options = {name: value for name, value in self.options.items() if not self._is_secret(name)}
@@ -66,13 +66,13 @@ class SinkUrl(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """For messages: short, without secrets."""
+        """The URL in messages: short, without secrets."""
         if self.kind in ("stdout", "file"):
             return self.path or "standard output"
         return self.known.partition("#")[0]
 
     def whole(self, *, without: tuple[str, ...] = ()) -> str:
-        """The URL with its secrets, for a driver; without these options."""
+        """The URL with its secrets, for a driver; `without` are options to leave out."""
         who = f"{self.user}:{self.password}@" if self.password else f"{self.user}@" if self.user else ""
         options = {name: value for name, value in self.options.items() if name not in without}
         return f"{self.scheme}://{who}{self.host}{self.path}" + (f"?{urlencode(options)}" if options else "")
@@ -81,7 +81,7 @@ class SinkUrl(msgspec.Struct, frozen=True, kw_only=True):
         return (_SECRET_OF_PAGE if self.kind == "webhook" else _SECRET).search(name) is not None
 
     def refuse_unknown(self, *names: str) -> None:
-        """Refuse options that this kind of sink does not have."""
+        """Refuse options other than these names."""
         for name in self.options:
             if name not in names:
                 known = ", ".join(names)
@@ -89,7 +89,7 @@ class SinkUrl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_sink(url: str) -> SinkUrl:
-    """The parts of a sink's URL. Paths become absolute. Nothing is opened."""
+    """Parse a sink's URL. Paths become absolute. Nothing is opened."""
     if url == STDOUT:
         return SinkUrl(kind="stdout")
     match = _URL.fullmatch(url)

@@ -1,4 +1,4 @@
-"""Messages to a webhook: POST of a JSON array, signed, a bounded number and size at a time."""
+"""Messages to a webhook: signed POSTs of JSON arrays of bounded length and size."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LONGEST_REASON = 200
 OWN_OPTIONS = ("secret_env", "secret_file", "unsigned")
 TIMESTAMP_HEADER = "Shoal-Timestamp"
 SIGNATURE_HEADER = "Shoal-Signature"
-# Answers that may be another one in a while, though nobody mends anything.
+# Client errors that a later try may not have: timeout, too early, too many requests.
 _PASSING = (408, 425, 429)
 
 
 class WebhookSink:
-    """A batch is delivered when every POST of it was answered with 2xx."""
+    """Delivers a batch in one or more POSTs; each must be answered with 2xx."""
 
     most = MOST
 
@@ -44,15 +44,15 @@ class WebhookSink:
         self._client: Client | None = None
 
     async def check(self) -> None:
-        """A webhook is only known by what it does with messages."""
+        """Nothing to check: only a message shows whether a webhook takes messages."""
 
     async def deliver(self, messages: Sequence[Message]) -> None:
-        """Send the messages, those of one POST as large as it may be."""
+        """Send the messages in as few POSTs as their sizes allow."""
         for body in bodies_of(messages):
             await self._post(body)
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close the connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -64,14 +64,14 @@ class WebhookSink:
             headers[SIGNATURE_HEADER] = signature_of(body, secret=self._secret, timestamp=stamp)
         try:
             if self._client is None:
-                # Redirects are not followed: they would take the items somewhere else.
+                # No redirects: they would send the items to another place.
                 self._client = ClientBuilder().timeout(timedelta(seconds=SECONDS)).follow_redirects(False).build()
             async with asyncio.timeout(SECONDS + 1):
                 response = await self._client.post(self._url).headers(headers).body_bytes(body).build().send()
         except ShoalError:
             raise
         except Exception as error:
-            # Whatever a server, a name or TLS does to it.
+            # Errors of DNS, TLS and HTTP: whatever they are, the pump tries again.
             text = without(filter(None, self._hidden), " ".join(f"{type(error).__name__}: {error}".split()))
             raise ServerUnreachable(f"cannot reach the webhook {self._shown}: {text[:LONGEST_REASON]}") from None
         status = response.status
@@ -84,7 +84,7 @@ class WebhookSink:
 
 
 def signature_of(body: bytes, *, secret: bytes, timestamp: str) -> str:
-    """What receivers compare: HMAC-SHA256 over the timestamp, a dot and the body, in hex after `v1=`."""
+    """The signature header: `v1=` and the HMAC-SHA256 of timestamp, dot and body in hex."""
     return "v1=" + hmac.new(secret, timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
@@ -104,7 +104,7 @@ def bodies_of(messages: Sequence[Message]) -> Iterator[bytes]:
 
 
 def _secret_of(url: SinkUrl, environ: Mapping[str, str]) -> bytes | None:
-    """The secret that the end of the URL leads to: a variable, a file, or that none is wanted."""
+    """The secret from the variable or file that the URL names after #; None: #unsigned."""
     tail = url.tail
     for name in tail:
         if name not in OWN_OPTIONS:

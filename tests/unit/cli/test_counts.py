@@ -21,8 +21,8 @@ from shoal.cli.why import sentence
 from shoal.crawl.opening import Places
 from shoal.crawl.places import ResultPlaces
 from shoal.exits.refusals import ExitRefusal, ending_of
-from shoal.insight.fate import Fate
 from shoal.insight.stats import Meter, Snapshot
+from shoal.insight.why import Fate
 from shoal.model import Crawl, CrawlState, Dead, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
 from shoal.policy.retries import judge, plan
 from shoal.settings.table import Settings

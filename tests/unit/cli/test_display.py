@@ -16,7 +16,7 @@ from shoal.cli.display.tables import lane_rows, show_crew
 from shoal.cli.status import View, document
 from shoal.crawl.opening import Places
 from shoal.crawl.places import ResultPlaces
-from shoal.insight.bounds import Look, bound_of
+from shoal.insight.bounds import CrawlReading, bound_of
 from shoal.insight.stats import Meter, Snapshot
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
@@ -27,7 +27,7 @@ from shoal.worker.workers import Member, Presence
 def reading(*lanes: LaneStatus, **counts: Any) -> Snapshot:
     crawl = Crawl(id="news-1", spider="news")
     progress = Progress(state=CrawlState.RUNNING, **counts)
-    bound = bound_of(Look(crawl=crawl, progress=progress, lanes=lanes))
+    bound = bound_of(CrawlReading(crawl=crawl, progress=progress, lanes=lanes))
     return Meter().read(crawl, progress, lanes=lanes, workers=[], now=0.0, bound=bound)
 
 
@@ -124,7 +124,7 @@ def test_the_live_picture_shows_troubles_and_whose_pause_it_is() -> None:
     ]
     crawl = Crawl(id="news-1", spider="news", settings={"priority": -2})
     progress = Progress(state=CrawlState.PAUSED, queued=3)
-    bound = bound_of(Look(crawl=crawl, progress=progress, workers=beats))
+    bound = bound_of(CrawlReading(crawl=crawl, progress=progress, workers=beats))
     snapshot = Meter().read(crawl, progress, lanes=[], workers=beats, now=0.0, bound=bound)
     console.print(picture(snapshot))
     lines = [line.rstrip() for line in console.export_text().splitlines()]

@@ -11,7 +11,7 @@ from shoal.cli.display.numbers import key_given, key_shown
 from shoal.cli.why import sentence
 from shoal.crawl.record import CrawlRecord, url_rules_of
 from shoal.errors import UsageError
-from shoal.insight.fate import TASKS_SHOWN, Choice, Fate, document, fate_of, fates_of
+from shoal.insight.why import TASKS_SHOWN, Choice, Fate, document, fate_of, fates_of
 from shoal.journey.results import request_of
 from shoal.model import Crawl, Dead, Done, Pool, Task, TaskState
 from shoal.settings.table import Settings
@@ -89,10 +89,12 @@ async def test_a_page_that_was_lost_with_its_worker_says_so() -> None:
     await frontier.evict("w")
     assert await told() == f"{waits}; it was lost with its worker before"
     await frontier.evict("w", suspects=[await lent()], cause="SIGSEGV")
-    assert await told() == f"{waits}; it was lost with its worker before (SIGSEGV), so it is lent alone"
+    assert await told() == f"{waits}; it was lost with its worker before (SIGSEGV), so it is leased alone"
     await lent()
     told_now = await told()
-    assert told_now == "in flight, attempt 1, with w; it was lost with its worker before (SIGSEGV), so it is lent alone"
+    assert (
+        told_now == "in flight, attempt 1, with w; it was lost with its worker before (SIGSEGV), so it is leased alone"
+    )
 
 
 @pytest.mark.parametrize(

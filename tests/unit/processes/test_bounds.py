@@ -9,7 +9,7 @@ import pytest
 
 from shoal.crawl.record import CrawlRecord
 from shoal.fetch.descriptors import FEWER_PAGES, trouble_of_shortage
-from shoal.insight.bounds import Look, bound_of
+from shoal.insight.bounds import CrawlReading, bound_of
 from shoal.model import Crawl, CrawlState, Held, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
 from shoal.settings.table import Settings
@@ -43,7 +43,9 @@ def worker(**fields: Any) -> WorkerBeat:
 
 def bound(*lanes: LaneStatus, **fields: Any) -> str:
     progress = Progress(state=CrawlState.RUNNING, queued=20)
-    return bound_of(Look(**{"crawl": CRAWL, "progress": progress, "lanes": lanes, "workers": [worker()], **fields}))
+    return bound_of(
+        CrawlReading(**{"crawl": CRAWL, "progress": progress, "lanes": lanes, "workers": [worker()], **fields})
+    )
 
 
 def state(**fields: Any) -> str:
@@ -86,7 +88,7 @@ def test_what_is_no_pace_at_all() -> None:
 
 def test_a_worker_that_is_silent_while_others_are_not_is_named() -> None:
     hung, alive = worker(worker="hung", busy=3, seen=100.0), worker(worker="alive", busy=1, seen=112.0)
-    line = "worker hung has given no sign of life for 12 s: it cannot reach the frontier, or a handler blocks it"
+    line = "no heartbeat from worker hung for 12 s: it cannot reach the frontier, or a handler blocks it"
     assert bound(lane(interval=0.0), workers=[alive, hung]) == line
     idle = worker(worker="idle", seen=100.0)
     assert bound(lane(interval=0.0), workers=[alive, idle]) == "the sites' answers"
@@ -193,7 +195,7 @@ def test_a_limit_that_allows_fewer_pages_bounds_a_crawl_when_they_are_all_in_han
 
 
 def test_workers_without_a_sign_of_life_are_not_taken_for_polite_ones() -> None:
-    quiet = "no worker has given a sign of life for 5 s: "
+    quiet = "no heartbeat from any worker for 5 s: "
     assert bound(lane(), quiet_seconds=5.2) == f"{quiet}they cannot reach the frontier, or a handler blocks them"
     said = "shoal.db: the disk is full; waiting"
     assert bound(lane(), quiet_seconds=5.2, waiting=said) == quiet + said

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from shoal.duties.alerts.config import AlertRules
-from shoal.duties.alerts.rules import Sight, findings_of
+from shoal.duties.alerts.rules import WatchedCrawl, findings_of
 from shoal.frontier.rules.constants import SUSPECT_LOSSES
 from shoal.model import Crawl, CrawlState, Lease, Progress, Task, WorkerBeat
 from shoal.testing.clock import FakeClock
@@ -166,8 +166,8 @@ async def test_a_worker_of_a_fleet_that_is_replaced_counts_as_lost() -> None:
         "w.2": (Presence.WORKING, 1),
     }
     progress = Progress(state=CrawlState.RUNNING, queued=1)
-    sight = Sight(crawl=Crawl(id="c", spider="s"), progress=progress, now=time.time(), crew=crew)
-    (finding,) = findings_of(sight, AlertRules(worker_lost=600.0))
+    watched = WatchedCrawl(crawl=Crawl(id="c", spider="s"), progress=progress, now=time.time(), crew=crew)
+    (finding,) = findings_of(watched, AlertRules(worker_lost=600.0))
     assert finding.text == "c: 1 worker lost in the last 10 minutes: w"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from shoal.crawl.record import CrawlRecord
-from shoal.duties.clearing import Fate, fates
+from shoal.duties.clearing import Removal, removals
 from shoal.model import Crawl, CrawlState
 from shoal.settings.table import Settings
 
@@ -28,17 +28,17 @@ def made(number: int, *, state: CrawlState = CrawlState.FINISHED, spider: str = 
 
 
 def removed(crawls: list[Crawl], *, at: float) -> list[str]:
-    return [name for name, fate in fates(crawls).items() if fate.removed_at is not None and fate.removed_at <= at]
+    return [name for name, fate in removals(crawls).items() if fate.removed_at is not None and fate.removed_at <= at]
 
 
 def test_the_newest_ended_crawls_stay_and_the_others_go_at_once() -> None:
     crawls = [made(number, keep_crawls=3, crawl_ttl="") for number in range(10)]
     assert removed(crawls, at=10 * DAY) == [f"books-{number}" for number in range(7)]
-    assert fates(crawls)["books-0"].removed_by == "keep_crawls = 3"
-    assert fates(crawls)["books-9"] == Fate(
+    assert removals(crawls)["books-0"].removed_by == "keep_crawls = 3"
+    assert removals(crawls)["books-9"] == Removal(
         stays="of its spider it is the last that ended", keys_dropped_at=23.5 * DAY, keys_dropped_by="known_ttl = 14d"
     )
-    assert fates(crawls)["books-8"].stays == "no setting removes it"
+    assert removals(crawls)["books-8"].stays == "no setting removes it"
 
 
 def test_an_ended_crawl_goes_after_its_time_but_the_newest_stays() -> None:
@@ -53,17 +53,17 @@ def test_crawls_that_can_go_on_are_neither_removed_nor_counted() -> None:
     crawls = [made(number, keep_crawls=1, crawl_ttl="1d", state=state) for number, state in enumerate(states)]
     crawls += [made(2, keep_crawls=1, crawl_ttl="1d"), made(3, keep_crawls=1, state=CrawlState.CANCELLED)]
     assert removed(crawls, at=1000 * DAY) == ["books-2"]
-    assert fates(crawls)["books-1"] == Fate(stays="it is paused")
+    assert removals(crawls)["books-1"] == Removal(stays="it is paused")
 
 
 def test_a_crawl_that_was_stopped_has_ended_once_a_newer_one_has_begun() -> None:
     crawls = [made(number, keep_crawls=3, state=CrawlState.STOPPED) for number in range(6)]
     assert removed(crawls, at=5.6 * DAY) == ["books-0", "books-1"]
-    assert fates(crawls)["books-4"].stays == "of its spider it is the last that ended"
-    assert fates(crawls)["books-5"] == Fate(stays="it is stopped")
+    assert removals(crawls)["books-4"].stays == "of its spider it is the last that ended"
+    assert removals(crawls)["books-5"] == Removal(stays="it is stopped")
     # What such a crawl needed goes, too.
     needs = made(6, keep_crawls=1, state=CrawlState.STOPPED, before=("books-4",))
-    assert fates([*crawls, needs])["books-4"].stays == "books-6 needs it"
+    assert removals([*crawls, needs])["books-4"].stays == "books-6 needs it"
     assert "books-4" in removed([*crawls, needs, made(7, keep_crawls=1)], at=8 * DAY)
 
 
@@ -94,9 +94,9 @@ def test_what_an_unfinished_crawl_needs_stays() -> None:
     going = made(
         4, keep_crawls=1, known_ttl="1d", before=("books-0",), known_from=("books-1",), state=CrawlState.PAUSED
     )
-    found = fates([*crawls, going])
+    found = removals([*crawls, going])
     assert removed([*crawls, going], at=1000 * DAY) == ["books-2"]
-    assert found["books-0"] == found["books-1"] == Fate(stays="books-4 needs it")
+    assert found["books-0"] == found["books-1"] == Removal(stays="books-4 needs it")
     ended = msgspec.structs.replace(going, state=CrawlState.FINISHED, finished=4.5 * DAY)
     assert removed([*crawls, ended], at=1000 * DAY) == ["books-0", "books-1", "books-2", "books-3"]
 
@@ -108,16 +108,16 @@ def test_keys_are_dropped_of_finished_crawls_alone() -> None:
         made(2, keys="dropped", known_ttl="2d"),
         made(3, known_ttl="2d"),
     ]
-    assert [fate.keys_dropped_at for fate in fates(crawls).values()] == [2.5 * DAY, None, None, 5.5 * DAY]
-    assert fates([made(0, known_ttl="")])["books-0"].keys_dropped_at is None
+    assert [fate.keys_dropped_at for fate in removals(crawls).values()] == [2.5 * DAY, None, None, 5.5 * DAY]
+    assert removals([made(0, known_ttl="")])["books-0"].keys_dropped_at is None
 
 
 def test_the_newest_crawl_keeps_its_keys_where_each_crawl_skips_what_was_known() -> None:
     crawls = [made(number, known_ttl="2d", skips_known=True) for number in range(2)]
-    assert [fate.keys_dropped_at for fate in fates(crawls).values()] == [2.5 * DAY, None]
+    assert [fate.keys_dropped_at for fate in removals(crawls).values()] == [2.5 * DAY, None]
 
 
 def test_a_crawl_that_cannot_be_read_stays() -> None:
     crawls = [msgspec.structs.replace(made(0), refusal="of another version"), made(1), made(2, keep_crawls=1)]
     assert removed(crawls, at=1000 * DAY) == ["books-1"]
-    assert fates(crawls)["books-0"] == Fate(stays="it is left alone")
+    assert removals(crawls)["books-0"] == Removal(stays="it is left alone")

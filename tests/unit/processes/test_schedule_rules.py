@@ -14,14 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.duties.schedules.config import Schedule, Timing, next_due, start_of
-from shoal.duties.schedules.orders import MOST_KEPT, Asked, Entry, Notes, ScheduleState, read_notes
-from shoal.duties.schedules.rules import LATE_SECONDS, NOTHING_SEEN, Sight, crawl_to_cancel, look, upcoming, wants_look
+from shoal.duties.schedules.orders import MOST_KEPT, Notes, RunRequest, ScheduledRun, ScheduleState, read_notes
+from shoal.duties.schedules.rules import (
+    LATE_SECONDS,
+    NOTHING_OBSERVED,
+    ObservedRun,
+    crawl_to_cancel,
+    look,
+    upcoming,
+    wants_look,
+)
 
 HOUR, DAY = 3600.0, 86_400.0
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
 HOURLY = Schedule(name="books", spider="books.py", timing=Timing(every=3600))
-GOING = Sight(crawl="books-1")
-DONE = Sight(crawl="books-1", ended="finished")
+GOING = ObservedRun(crawl="books-1")
+DONE = ObservedRun(crawl="books-1", ended="finished")
 
 
 def begun(schedule: Schedule = HOURLY, *, now: float = BEGIN) -> ScheduleState:
@@ -31,7 +39,7 @@ def begun(schedule: Schedule = HOURLY, *, now: float = BEGIN) -> ScheduleState:
 def with_run(schedule: Schedule = HOURLY) -> ScheduleState:
     """The state while the first run goes on, which fell due an hour after the beginning."""
     state = look(schedule, begun(schedule), now=BEGIN + HOUR)
-    return look(schedule, state, now=BEGIN + HOUR + 1, sight=GOING)
+    return look(schedule, state, now=BEGIN + HOUR + 1, observed=GOING)
 
 
 def changed(schedule: Schedule = HOURLY, **values: object) -> Schedule:
@@ -49,9 +57,9 @@ def test_a_run_is_noted_as_starting_until_its_crawl_is_seen() -> None:
     assert state.current is not None
     assert (state.current.run, state.current.state) == ("books@2026-01-01T13:00:00Z", "starting")
     assert look(HOURLY, state, now=BEGIN + HOUR + 5) == state
-    state = look(HOURLY, state, now=BEGIN + HOUR + 6, sight=GOING)
+    state = look(HOURLY, state, now=BEGIN + HOUR + 6, observed=GOING)
     assert (state.current and state.current.state, state.current and state.current.crawl) == ("running", "books-1")
-    state = look(HOURLY, state, now=BEGIN + HOUR + 60, sight=DONE)
+    state = look(HOURLY, state, now=BEGIN + HOUR + 60, observed=DONE)
     assert state.current is None
     assert state.last is not None
     assert (state.last.state, state.last.crawl, state.last.ended) == ("finished", "books-1", BEGIN + HOUR + 60)
@@ -67,7 +75,7 @@ def test_nothing_that_fell_due_before_the_schedule_was_known_is_made_up_for() ->
 )
 def test_overlap(overlap: str, state: list[tuple[str, int]], waits: bool) -> None:
     schedule = changed(overlap=overlap)
-    found = look(schedule, with_run(schedule), now=BEGIN + 2 * HOUR, sight=GOING)
+    found = look(schedule, with_run(schedule), now=BEGIN + 2 * HOUR, observed=GOING)
     assert (lines(found), found.waiting is not None) == (state, waits)
     assert crawl_to_cancel(schedule, found) == ("books-1" if overlap == "cancel" else "")
 
@@ -76,9 +84,9 @@ def test_a_queued_run_starts_when_the_last_one_ends_and_only_one_waits() -> None
     schedule = changed(overlap="queue")
     state = with_run(schedule)
     for hour in (2, 3, 4):
-        state = look(schedule, state, now=BEGIN + hour * HOUR, sight=GOING)
+        state = look(schedule, state, now=BEGIN + hour * HOUR, observed=GOING)
     assert lines(state) == [("skipped", 2)]
-    state = look(schedule, state, now=BEGIN + 4.5 * HOUR, sight=DONE)
+    state = look(schedule, state, now=BEGIN + 4.5 * HOUR, observed=DONE)
     assert state.current is not None
     assert (state.current.run, state.current.started) == ("books@2026-01-01T14:00:00Z", BEGIN + 4.5 * HOUR)
     assert state.waiting is None
@@ -86,8 +94,8 @@ def test_a_queued_run_starts_when_the_last_one_ends_and_only_one_waits() -> None
 
 def test_a_cancelled_run_gives_way_to_the_next_one() -> None:
     schedule = changed(overlap="cancel")
-    state = look(schedule, with_run(schedule), now=BEGIN + 2 * HOUR, sight=GOING)
-    state = look(schedule, state, now=BEGIN + 2 * HOUR + 1, sight=Sight(crawl="books-1", ended="cancelled"))
+    state = look(schedule, with_run(schedule), now=BEGIN + 2 * HOUR, observed=GOING)
+    state = look(schedule, state, now=BEGIN + 2 * HOUR + 1, observed=ObservedRun(crawl="books-1", ended="cancelled"))
     assert state.last is not None
     assert (state.last.state, state.last.reason) == ("cancelled", "the next run was due")
     assert state.current is not None
@@ -97,8 +105,8 @@ def test_a_cancelled_run_gives_way_to_the_next_one() -> None:
 @pytest.mark.parametrize("overlap", ["skip", "cancel"])
 def test_a_crawl_that_somebody_else_began_is_left_alone(overlap: str) -> None:
     schedule = changed(overlap=overlap)
-    seen = Sight(others="books-7 is still going")
-    state = look(schedule, begun(schedule), now=BEGIN + HOUR, sight=seen)
+    seen = ObservedRun(others="books-7 is still going")
+    state = look(schedule, begun(schedule), now=BEGIN + HOUR, observed=seen)
     assert (state.current, state.waiting, crawl_to_cancel(schedule, state)) == (None, None, "")
     assert state.last is not None
     assert (state.last.state, state.last.reason) == ("skipped", "books-7 is still going")
@@ -115,7 +123,7 @@ def test_missed_runs_are_counted_and_at_most_one_is_made_up_for(missed: str, run
     state = look(schedule, begun(schedule), now=BEGIN + 5.5 * HOUR)
     assert lines(state) == [("missed", number)]
     assert (state.current is not None) is runs
-    state = look(schedule, state, now=BEGIN + 5.6 * HOUR, sight=DONE)
+    state = look(schedule, state, now=BEGIN + 5.6 * HOUR, observed=DONE)
     assert state.current is None
     assert state.passed == BEGIN + 5 * HOUR
 
@@ -158,7 +166,7 @@ def test_a_clock_that_was_years_ahead_does_not_stop_a_schedule() -> None:
 
 
 def test_a_clock_that_is_set_back_a_little_makes_no_run_twice() -> None:
-    state = look(HOURLY, with_run(), now=BEGIN + HOUR + 60, sight=DONE)
+    state = look(HOURLY, with_run(), now=BEGIN + HOUR + 60, observed=DONE)
     for seconds in range(-600, 600, 60):
         state = look(HOURLY, state, now=BEGIN + HOUR + seconds)
     assert state.current is None
@@ -166,23 +174,23 @@ def test_a_clock_that_is_set_back_a_little_makes_no_run_twice() -> None:
 
 
 def test_a_run_that_is_asked_for_starts_also_in_a_pause_and_once() -> None:
-    wish = Asked(id="x1", schedule="books", at=BEGIN + 7)
+    request = RunRequest(id="x1", schedule="books", at=BEGIN + 7)
     paused = changed(paused=True)
-    state = look(paused, begun(paused), now=BEGIN + 8, asked=[wish])
+    state = look(paused, begun(paused), now=BEGIN + 8, asked=[request])
     assert state.current is not None
     assert state.current.run == "books@2026-01-01T12:00:07Z-x1"
-    state = look(paused, state, now=BEGIN + 9, sight=DONE, asked=[wish])
+    state = look(paused, state, now=BEGIN + 9, observed=DONE, asked=[request])
     assert (state.current, lines(state)) == (None, [("finished", 1)])
 
 
 def test_the_history_is_bounded_and_lines_that_say_the_same_are_one() -> None:
     state = with_run()
     for hour in range(2, 500):
-        state = look(HOURLY, state, now=BEGIN + hour * HOUR, sight=GOING)
+        state = look(HOURLY, state, now=BEGIN + hour * HOUR, observed=GOING)
     assert lines(state) == [("skipped", 498)]
     assert state.current is not None
     for hour in range(500, 500 + 2 * MOST_KEPT):
-        state = look(HOURLY, state, now=BEGIN + hour * HOUR, sight=DONE)
+        state = look(HOURLY, state, now=BEGIN + hour * HOUR, observed=DONE)
     assert len(state.history) == MOST_KEPT
 
 
@@ -200,14 +208,14 @@ class World:
     lasts: float = 30.0
     state: ScheduleState = field(default_factory=ScheduleState)
     ends: dict[str, float] = field(default_factory=dict)
-    started: list[Entry] = field(default_factory=list)
+    started: list[ScheduledRun] = field(default_factory=list)
 
     def look(self, now: float) -> None:
         run = self.state.current
-        sight = NOTHING_SEEN
+        observed = NOTHING_OBSERVED
         if run is not None:
-            sight = Sight(crawl=run.run, ended="finished" if now >= self.ends[run.run] else "")
-        self.state = look(self.schedule, self.state, now=now, sight=sight)
+            observed = ObservedRun(crawl=run.run, ended="finished" if now >= self.ends[run.run] else "")
+        self.state = look(self.schedule, self.state, now=now, observed=observed)
         run = self.state.current
         if run is not None and run.run not in self.ends:
             self.ends[run.run] = now + self.lasts

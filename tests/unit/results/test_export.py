@@ -15,7 +15,7 @@ import pytest
 from canned_store import CannedStore, names_in
 
 from shoal.errors import StorageError, UsageError
-from shoal.results.export import Wanted, check_target, export
+from shoal.results.export import ExportRequest, check_target, export
 from shoal.store.base import ItemFilter, ItemRule
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.contract.store.rows import files_no_larger_than, item
@@ -222,8 +222,8 @@ async def test_exports_one_crawl_of_one_spider_from_a_real_store(tmp_path: Path)
     store = await SqliteStore.open(tmp_path / "shoal.db")
     await store.write([item("a", crawl="c1"), item("b", crawl="c2"), item("c", spider="shoes", crawl="c3")], [])
     assert await export(store, tmp_path / "all.jsonl") == 3
-    assert await export(store, tmp_path / "spider.jsonl", wanted=Wanted(which=ItemFilter(spider="books"))) == 2
-    assert await export(store, tmp_path / "crawl.jsonl", wanted=Wanted(which=ItemFilter(crawl="c2"))) == 1
+    assert await export(store, tmp_path / "spider.jsonl", wanted=ExportRequest(which=ItemFilter(spider="books"))) == 2
+    assert await export(store, tmp_path / "crawl.jsonl", wanted=ExportRequest(which=ItemFilter(crawl="c2"))) == 1
     assert json.loads((tmp_path / "crawl.jsonl").read_text())["_key"] == "b"
     await store.close()
 
@@ -245,7 +245,7 @@ async def test_exports_items_with_these_values(
     store = MemoryStore()
     rows = {"a": {"stock": 5, "new": True}, "b": {"stock": "5", "title": '"quoted"'}, "c": {"stock": None}}
     await store.write([item(key, data=data) for key, data in rows.items()], [])
-    assert await export(store, tmp_path / "out.jsonl", wanted=Wanted(where=where)) == len(keys)
+    assert await export(store, tmp_path / "out.jsonl", wanted=ExportRequest(where=where)) == len(keys)
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     assert [json.loads(line)["_key"] for line in lines] == keys
 
@@ -256,7 +256,7 @@ async def test_exports_every_version_that_was_kept(tmp_path: Path) -> None:
         await store.write(
             [item(data={"v": token}, token=token, at=86_400.0 * token)], [], rule=ItemRule(keep_versions=True)
         )
-    assert await export(store, tmp_path / "out.csv", wanted=Wanted(versions=True)) == 2
+    assert await export(store, tmp_path / "out.csv", wanted=ExportRequest(versions=True)) == 2
     assert list(csv.reader((tmp_path / "out.csv").read_text().splitlines())) == [
         ["v", "_key", "_url", "_version", "_changed_at"],
         ["1", "k", "https://a.test/k", "1", "1970-01-02T00:00:00+00:00"],

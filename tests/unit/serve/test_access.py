@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import UsageError
-from shoal.serve.gate import MOST_CLIENTS, MOST_SESSIONS, SESSION_SECONDS, TRIES, Access, is_loopback, is_wildcard
+from shoal.serve.access import MOST_CLIENTS, MOST_SESSIONS, SESSION_SECONDS, TRIES, Access, is_loopback, is_wildcard
 from shoal.testing.clock import FakeClock
 
 TOKEN, READER = "a-token-of-some-length", "another-token-that-reads"

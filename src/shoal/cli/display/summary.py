@@ -16,7 +16,7 @@ from shoal.crawl.opening import Places
 from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import CrawlState
 from shoal.policy.failures import Failure, code_line_in, shown_failures
-from shoal.sinks.pump import SinkEnd
+from shoal.sinks.pump import SinkReport
 from shoal.urls.scope import REASONS
 
 OUTCOMES = {
@@ -86,7 +86,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     slips: Slips = Slips()
     bad_sitemaps: list[str] = msgspec.field(default_factory=list)
     set_aside: str = ""
-    sinks: list[SinkEnd] = msgspec.field(default_factory=list)
+    sinks: list[SinkReport] = msgspec.field(default_factory=list)
     stayed: bool = False
     raise_to: dict[str, float] = msgspec.field(default_factory=dict)
 

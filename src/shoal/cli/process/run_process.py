@@ -53,7 +53,7 @@ from shoal.insight.stats import Snapshot, check_stages
 from shoal.model import Crawl, CrawlState, Progress
 from shoal.policy.failures import is_stopped, why_not_whole
 from shoal.policy.limits import reached_by
-from shoal.results.export import STDOUT, Wanted, check_targets, export
+from shoal.results.export import STDOUT, ExportRequest, check_targets, export
 from shoal.run.coordinator import Coordinator
 from shoal.run.intakes import intake_of
 from shoal.run.running import run_crawl
@@ -264,7 +264,7 @@ async def _mark_gone(crawl: Crawl, after: Progress, *, job: Job, store: Store, s
 
 async def _export(crawl: Crawl, output: Sequence[str], *, job: Job, store: Store, screen: Screen) -> None:
     """Write the crawl's items to these files."""
-    wanted = Wanted(which=ItemFilter(spider=crawl.spider, crawl=crawl.id))
+    wanted = ExportRequest(which=ItemFilter(spider=crawl.spider, crawl=crawl.id))
     for target in output:
         with counting_export(screen, target) as show:
             write = partial(export, store, target, wanted=wanted, show=show)

@@ -14,11 +14,11 @@ from shoal.errors import ServerUnreachable, UsageError
 from shoal.settings.table import STORE_VARIABLE
 from shoal.sinks import open_sink
 from shoal.sinks.pump import (
-    SinkEnd,
     SinkPump,
+    SinkReport,
     begin_sinks,
     forget_stdout,
-    outlets_of,
+    open_sinks_of,
     pumping,
     sinks_given,
     waiting_line,
@@ -56,38 +56,38 @@ class RunSinks:
     async def begin(self, spider: str, *, outbox: Outbox, say: Say) -> None:
         """From now on changes wait for the sinks. Says which ones cannot be fed from here."""
         await until_reachable(lambda: begin_sinks(outbox, spider, self._given), say=say)
-        found = await until_reachable(lambda: outlets_of(outbox, spider, self._given), say=say)
-        for line in found.closed:
+        found = await until_reachable(lambda: open_sinks_of(outbox, spider, self._given), say=say)
+        for line in found.refusals:
             say(line)
         known = {url.shown for url in self._given}
-        if others := [outlet.shown for outlet in found.open if outlet.shown not in known]:
+        if others := [opened.shown for opened in found.open if opened.shown not in known]:
             say(f"changes also go to {', '.join(others)}, as in earlier runs: `shoal sink remove` ends that")
-        self._pumps = [SinkPump(outlet, outbox=outbox, say=say) for outlet in found.open]
+        self._pumps = [SinkPump(opened, outbox=outbox, say=say) for opened in found.open]
 
     def feeding(self, *, stop: asyncio.Event, grace_seconds: float) -> AbstractAsyncContextManager[None]:
         """The sinks are fed meanwhile, and with what still waits at the end."""
         return pumping(self._pumps, stop=stop, grace_seconds=grace_seconds)
 
-    async def ends(self, spider: str, *, outbox: Outbox, say: Say) -> list[SinkEnd]:
+    async def ends(self, spider: str, *, outbox: Outbox, say: Say) -> list[SinkReport]:
         """What became of the sinks that this process fed. Standard output is forgotten with the run."""
         if not self._pumps:
             return []
         states = {state.id: state for state in await until_reachable(lambda: outbox.sinks(spider), say=say)}
         await until_reachable(lambda: forget_stdout(outbox, spider), say=say)
         return [
-            SinkEnd(
-                sink=pump.outlet.shown,
+            SinkReport(
+                sink=pump.to.shown,
                 sent=pump.sent,
-                waiting=states[pump.outlet.id].waiting,
-                trouble=states[pump.outlet.id].trouble,
+                waiting=states[pump.to.id].waiting,
+                trouble=states[pump.to.id].trouble,
                 is_ours=pump.has_duty,
             )
             for pump in self._pumps
-            if pump.outlet.id in states
+            if pump.to.id in states
         ]
 
 
-def sink_faults(ends: Sequence[SinkEnd], places: Places) -> list[str]:
+def sink_faults(ends: Sequence[SinkReport], places: Places) -> list[str]:
     """Why a run is a failure though its crawl is none: sinks lack changes. What sends these."""
     named = [] if places.store == (os.environ.get(STORE_VARIABLE) or DEFAULT_FILE) else [("--store", places.store)]
     send = pasted([("sink send", named)])

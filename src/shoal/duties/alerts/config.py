@@ -1,4 +1,4 @@
-"""Alerts as shoal.toml has them: what is watched for, and who is told. Secrets stay inside `Target`."""
+"""The alerts of shoal.toml: rules and targets. Secrets stay inside `Target`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS: Final[tuple[Kind, ...]] = ("webhook", "slack", "email", "command")
 
 
 class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What is watched for: times in seconds, shares from 0 to 1. None: not watched for."""
+    """The limits of the rules: times in seconds, shares from 0 to 1. None: the rule is off."""
 
     queue_growing: float | None = None
     error_share: float | None = None
@@ -47,7 +47,7 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def longest(self) -> float:
-        """How many seconds of history the rules look at."""
+        """The seconds of history that the rules need."""
         return max(self.queue_growing or 0.0, self.error_window, self.no_progress or 0.0)
 
 
@@ -55,7 +55,7 @@ RULE_NAMES: Final = tuple(name for name in AlertRules.__struct_fields__ if name 
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who is told of alerts. Only its name and kind are ever shown."""
+    """A receiver of alerts. Only its name and kind are ever shown."""
 
     name: str
     kind: Kind
@@ -75,12 +75,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return f"Target({self.name!r}, {self.kind!r})"
 
     def wants(self, alert: str) -> bool:
-        """Whether it is told of alerts of this name."""
+        """Whether it receives alerts of this name."""
         return not self.alerts or alert in self.alerts
 
 
 class AlertConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """All that shoal.toml says of alerts. An alert fires, and is over, when that has held for `hold` seconds."""
+    """The tables `[alerts]` of shoal.toml. An alert fires, and is over, after its state has lasted `hold` seconds."""
 
     rules: AlertRules
     targets: tuple[Target, ...]
@@ -90,7 +90,7 @@ class AlertConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The keys of `[alerts]`, as they are written."""
+    """The keys of `[alerts]`, as written."""
 
     queue_growing: str | None = None
     error_share: str | None = None
@@ -159,7 +159,7 @@ def load_alerts(config: Path, *, environ: Mapping[str, str] = os.environ) -> Ale
 
 
 class _Source:
-    """The table that a value comes from: checks it, reads what it names, and says what is wrong."""
+    """Checks the values of one table, reads the files and variables that it names, and raises SettingError."""
 
     def __init__(self, table: str, folder: Path, environ: Mapping[str, str]) -> None:
         self._table = table
@@ -170,7 +170,7 @@ class _Source:
         raise SettingError(f"{self._table}: {problem}")
 
     def read(self, table: Any, kind: type[Any]) -> Any:
-        """The table with every value checked. Values are not quoted: they may be secrets."""
+        """The table with every value checked. Errors quote no values: they may be secrets."""
         if not isinstance(table, dict):
             self.fail("it is not a table")
         fields = {field.name: field for field in msgspec.structs.fields(kind)}

@@ -1,4 +1,4 @@
-"""What is worth an alert, from what is known of a crawl at one moment. Pure functions."""
+"""The rules of alerts: what is worth an alert in a crawl, on a disk, of a schedule or a sink. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from shoal.duties.alerts.config import AlertRules
-from shoal.duties.schedules.orders import Entry, ScheduleState
+from shoal.duties.schedules.orders import ScheduledRun, ScheduleState
 from shoal.exits.figures import money
 from shoal.model import Crawl, CrawlState, Point, Progress
 from shoal.store.base import COUNTED, SinkState
@@ -24,16 +24,16 @@ STORE_OUTAGES: Final = ("the store: waiting", "the disk of the store is full")
 
 
 class Disk(NamedTuple):
-    """A disk of this machine on which something of a crawl lies."""
+    """A disk of this machine that has files of a crawl."""
 
     path: str
     free: int
     total: int
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl at one moment. `points` are its history, oldest first; `write_seconds` is how long a write to its store
-    took lately on average, None if nobody has written."""
+class WatchedCrawl(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl at one moment. `points` are its history, oldest first; `write_seconds` is the mean time of recent writes
+    to its store, None without writes."""
 
     crawl: Crawl
     progress: Progress
@@ -48,7 +48,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is worth an alert, in one line. `about` is what it is about, besides the crawl."""
+    """A reason for an alert, in one line. `about`: its disk, schedule or sink, if it is not about a crawl."""
 
     alert: str
     crawl: str = ""
@@ -60,12 +60,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.alert}/{self.crawl}/{self.about}"
 
 
-def findings_of(sight: Sight, rules: AlertRules) -> list[Finding]:
-    """What is worth an alert in a crawl."""
+def findings_of(watched: WatchedCrawl, rules: AlertRules) -> list[Finding]:
+    """The findings about a crawl."""
     found = []
     for name, look in RULES.items():
-        if getattr(rules, name) is not None and (text := look(sight, rules)):
-            found.append(Finding(alert=name, crawl=sight.crawl.id, text=f"{sight.crawl.id}: {text}"))
+        if getattr(rules, name) is not None and (text := look(watched, rules)):
+            found.append(Finding(alert=name, crawl=watched.crawl.id, text=f"{watched.crawl.id}: {text}"))
     return found
 
 
@@ -82,14 +82,14 @@ def disk_findings(disks: Iterable[Disk], rules: AlertRules) -> list[Finding]:
 
 
 def schedule_findings(states: Mapping[str, ScheduleState], rules: AlertRules) -> list[Finding]:
-    """Schedules whose last run failed, was left or did not take place because nobody could start it."""
+    """Schedules whose last run failed, was interrupted, or was missed because nobody could start it."""
     if not rules.schedule_failed:
         return []
     last = {name: state.last for name, state in states.items()}
     return [
-        Finding(alert="schedule_failed", about=name, text=f"schedule {name}: {_run_text(entry)}")
-        for name, entry in last.items()
-        if entry is not None and entry.state in ("failed", "interrupted", "missed")
+        Finding(alert="schedule_failed", about=name, text=f"schedule {name}: {_run_text(run)}")
+        for name, run in last.items()
+        if run is not None and run.state in ("failed", "interrupted", "missed")
     ]
 
 
@@ -112,20 +112,20 @@ def _behind_text(sink: SinkState, *, now: float) -> str:
     return f"{waiting}, the oldest for {_time(now - sink.oldest)}{f': {sink.trouble}' if sink.trouble else ''}"
 
 
-def _run_text(entry: Entry) -> str:
-    run = several(entry.number, "run") if entry.number > 1 else entry.crawl or f"run {entry.run}"
-    return f"{run} {entry.state}{f': {entry.reason}' if entry.reason else ''}"
+def _run_text(run: ScheduledRun) -> str:
+    name = several(run.number, "run") if run.number > 1 else run.crawl or f"run {run.run}"
+    return f"{name} {run.state}{f': {run.reason}' if run.reason else ''}"
 
 
-def _queue_growing(sight: Sight, rules: AlertRules) -> str:
-    """In each fifth of the time more tasks waited, on average, than in the one before."""
+def _queue_growing(watched: WatchedCrawl, rules: AlertRules) -> str:
+    """Fires if the mean number of waiting tasks rose in every fifth of the time."""
     seconds = rules.queue_growing or 0.0
-    points = [point for point in sight.points if point.at >= sight.now - seconds]
-    if not sight.is_running or not _is_whole(sight, seconds):
+    points = [point for point in watched.points if point.at >= watched.now - seconds]
+    if not watched.is_running or not _is_whole(watched, seconds):
         return ""
     parts: list[list[int]] = [[] for _ in range(PARTS)]
     for point in points:
-        part = int((point.at - (sight.now - seconds)) / seconds * PARTS)
+        part = int((point.at - (watched.now - seconds)) / seconds * PARTS)
         parts[min(part, PARTS - 1)].append(point.queued + point.delayed)
     means = [sum(part) / len(part) for part in parts if part]
     if len(means) < PARTS or any(later <= earlier for earlier, later in pairwise(means)):
@@ -134,82 +134,82 @@ def _queue_growing(sight: Sight, rules: AlertRules) -> str:
     return f"its queue has been growing for {_time(seconds)}: from {first:,} to {last:,} tasks"
 
 
-def _error_share(sight: Sight, rules: AlertRules) -> str:
-    points = [point for point in sight.points if point.at >= sight.now - rules.error_window]
-    if not points or not sight.is_running:
+def _error_share(watched: WatchedCrawl, rules: AlertRules) -> str:
+    points = [point for point in watched.points if point.at >= watched.now - rules.error_window]
+    if not points or not watched.is_running:
         return ""
-    first, now = points[0], sight.progress
+    first, now = points[0], watched.progress
     errors = now.dead - first.dead + now.retried - first.retried
     attempts = now.done - first.done + errors
     if attempts < LEAST_ATTEMPTS or errors / attempts <= (rules.error_share or 0.0):
         return ""
     failed = f"{errors:,} of {several(attempts, 'attempt')}"
-    return f"{failed} failed in the last {_time(sight.now - first.at)} ({_percent(errors / attempts)})"
+    return f"{failed} failed in the last {_time(watched.now - first.at)} ({_percent(errors / attempts)})"
 
 
-def _no_progress(sight: Sight, rules: AlertRules) -> str:
+def _no_progress(watched: WatchedCrawl, rules: AlertRules) -> str:
     seconds = rules.no_progress or 0.0
-    if not sight.is_running or sight.progress.is_finished or not _is_attended(sight):
+    if not watched.is_running or watched.progress.is_finished or not _is_attended(watched):
         return ""
-    before = [point for point in sight.points if point.at <= sight.now - seconds]
-    if not before or before[-1].done + before[-1].dead != sight.progress.done + sight.progress.dead:
+    before = [point for point in watched.points if point.at <= watched.now - seconds]
+    if not before or before[-1].done + before[-1].dead != watched.progress.done + watched.progress.dead:
         return ""
-    at_work = sum(member.presence is Presence.WORKING for member in sight.crew)
-    left = several(sight.progress.left, "task")
+    at_work = sum(member.presence is Presence.WORKING for member in watched.crew)
+    left = several(watched.progress.left, "task")
     return f"no page has ended for {_time(seconds)}; {left} left, {several(at_work, 'worker')} at work"
 
 
-def _worker_lost(sight: Sight, rules: AlertRules) -> str:
+def _worker_lost(watched: WatchedCrawl, rules: AlertRules) -> str:
     seconds = rules.worker_lost or 0.0
     lost = [
         member.beat.worker
-        for member in sight.crew
-        if member.presence is Presence.GONE and sight.now - member.beat.seen <= seconds
+        for member in watched.crew
+        if member.presence is Presence.GONE and watched.now - member.beat.seen <= seconds
     ]
-    if not lost or not sight.is_running:
+    if not lost or not watched.is_running:
         return ""
     more = f" and {len(lost) - WORKERS_NAMED} more" if len(lost) > WORKERS_NAMED else ""
     return f"{several(len(lost), 'worker')} lost in the last {_time(seconds)}: {', '.join(lost[:WORKERS_NAMED])}{more}"
 
 
-def _dead_letters(sight: Sight, rules: AlertRules) -> str:
-    dead, most = sight.progress.dead, rules.dead_letters or 0
+def _dead_letters(watched: WatchedCrawl, rules: AlertRules) -> str:
+    dead, most = watched.progress.dead, rules.dead_letters or 0
     return f"{several(dead, 'dead letter')}, more than {most:,}; see `shoal dead list`" if dead > most else ""
 
 
-def _budget_spent(sight: Sight, rules: AlertRules) -> str:
-    budget, cost = sight.crawl.budgets.cost, sight.progress.cost
+def _budget_spent(watched: WatchedCrawl, rules: AlertRules) -> str:
+    budget, cost = watched.crawl.budgets.cost, watched.progress.cost
     if not budget or cost < (rules.budget_spent or 0.0) * budget:
         return ""
     return f"{money(cost)} of its budget of {money(budget)} is spent"
 
 
-def _deadline(sight: Sight, rules: AlertRules) -> str:
-    seconds, state = rules.deadline or 0.0, sight.progress.state
+def _deadline(watched: WatchedCrawl, rules: AlertRules) -> str:
+    seconds, state = rules.deadline or 0.0, watched.progress.state
     has_ended = state in (CrawlState.FINISHED, CrawlState.CANCELLED, CrawlState.STOPPED)
-    if has_ended or sight.now - sight.crawl.created <= seconds:
+    if has_ended or watched.now - watched.crawl.created <= seconds:
         return ""
-    left = several(sight.progress.left, "task")
+    left = several(watched.progress.left, "task")
     return f"it is not finished {_time(seconds)} after it began: {left} left"
 
 
-def _store_slow(sight: Sight, rules: AlertRules) -> str:
+def _store_slow(watched: WatchedCrawl, rules: AlertRules) -> str:
     outages = [
         line
-        for member in sight.crew
+        for member in watched.crew
         if member.presence is Presence.WORKING
         for line in member.beat.troubles
         if line.startswith(STORE_OUTAGES)
     ]
     if outages:
         return outages[0]
-    mean = sight.write_seconds
+    mean = watched.write_seconds
     if mean is None or mean <= (rules.store_slow or 0.0):
         return ""
     return f"a write to its store takes {mean:.2g} s"
 
 
-RULES: Final[dict[str, Callable[[Sight, AlertRules], str]]] = {
+RULES: Final[dict[str, Callable[[WatchedCrawl, AlertRules], str]]] = {
     "queue_growing": _queue_growing,
     "error_share": _error_share,
     "no_progress": _no_progress,
@@ -221,25 +221,25 @@ RULES: Final[dict[str, Callable[[Sight, AlertRules], str]]] = {
 }
 
 
-def _is_whole(sight: Sight, seconds: float) -> bool:
-    """Whether the history covers the last so many seconds."""
-    points = sight.points
-    # A twentieth is left out at each end: points come every ten seconds, and a short time has few of them.
+def _is_whole(watched: WatchedCrawl, seconds: float) -> bool:
+    """Whether the history covers the last `seconds`."""
+    points = watched.points
+    # A twentieth may lack at each end: points come every ten seconds, and a short time has few of them.
     slack = max(seconds / 20, 15.0)
     return (
         bool(points)
-        and points[0].at <= sight.now - seconds + slack
-        and points[-1].at >= sight.now - slack - seconds / 5
+        and points[0].at <= watched.now - seconds + slack
+        and points[-1].at >= watched.now - slack - seconds / 5
     )
 
 
-def _is_attended(sight: Sight) -> bool:
-    """Whether somebody works on the crawl, or was lost while working on it: where all have left in good order, people
-    have stopped it."""
+def _is_attended(watched: WatchedCrawl) -> bool:
+    """Whether a worker is at work or was lost within a day: if all workers left in good order, people stopped the
+    crawl."""
     return any(
         member.presence is Presence.WORKING
-        or (member.presence is Presence.GONE and sight.now - member.beat.seen <= A_DAY)
-        for member in sight.crew
+        or (member.presence is Presence.GONE and watched.now - member.beat.seen <= A_DAY)
+        for member in watched.crew
     )
 
 

@@ -34,11 +34,11 @@ _SLACK_TEXT: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 class NotSent(Exception):  # noqa: N818 -- reads as what happened
-    """The target could not be told; the text says why, without secrets."""
+    """The message could not be sent; the text says why, without secrets."""
 
 
 async def send(target: Target, message: Message) -> None:
-    """Tell a target. Returns when it has taken the message."""
+    """Send a message to a target; returns when the target has accepted it."""
     try:
         match target.kind:
             case "webhook":
@@ -52,7 +52,7 @@ async def send(target: Target, message: Message) -> None:
     except NotSent:
         raise
     except Exception as error:
-        # Whatever a server, a name or a file does to it: the others are to be told all the same.
+        # Any error of a server, a name or a file: the other targets must get their messages all the same.
         raise NotSent(_reason(target, line_of(error))) from None
 
 
@@ -62,7 +62,7 @@ def document_of(message: Message) -> dict[str, Any]:
 
 
 def slack_text(message: Message) -> str:
-    """The message as Slack shows it; nothing in it is taken for a link or a mention."""
+    """The message for Slack, escaped so that nothing in it becomes a link or a mention."""
     text = message.line.translate(_SLACK_TEXT)
     return f"{_SLACK_MARKS[message.state]} shoal {message.alert}: {text}"
 
@@ -74,7 +74,7 @@ def environment_of(message: Message, environ: Mapping[str, str]) -> dict[str, st
 
 
 async def _post(target: Target, document: Mapping[str, Any]) -> None:
-    # Redirects are not followed: they would take the message, and its secrets, somewhere else.
+    # No redirects: they would send the message and its secrets to another place.
     builder = ClientBuilder().timeout(timedelta(seconds=SECONDS)).follow_redirects(False)
     async with builder.build() as client, asyncio.timeout(SECONDS + 1):
         request = client.post(target.url).headers({"Content-Type": "application/json", **target.headers})
@@ -117,10 +117,10 @@ def _mail_text(message: Message) -> str:
 
 
 async def _run(target: Target, message: Message) -> None:
-    """Run the command itself, never a shell: whatever the text says, it is one value."""
+    """Run the command without a shell: the text of an alert is data."""
     environ = {name: value.replace("\0", "") for name, value in environment_of(message, os.environ).items()}
     with tempfile.TemporaryFile() as given:
-        # Not a pipe: a command that ends without reading it has closed its end, at any moment of the writing.
+        # Not a pipe: writing to a command that ends without reading would fail.
         given.write(json.dumps(document_of(message)).encode() + b"\n")
         given.seek(0)
         process = await asyncio.create_subprocess_exec(

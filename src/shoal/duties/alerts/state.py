@@ -1,4 +1,4 @@
-"""Which alerts fire and which are over, and what is still to be sent to whom. Pure: the holder of the duty keeps it."""
+"""The state of alerts: which fire, which are over, and the messages that wait to be sent. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MessageState = Literal["firing", "over", "test"]
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was found. `since` is when it was first found, `fired` when people were told, 0 before that;
-    `absent` is since when it was not found any more, 0 while it is."""
+    """A finding over time. `since`: when it was first found; `fired`: when it fired, 0 before; `absent`: when it was
+    first not found any more, 0 while it is found."""
 
     alert: str
     crawl: str = ""
@@ -39,7 +39,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What people are told. `id` is the same for the beginning and the end of one alert."""
+    """One message for people. `id` is the same for the beginning and the end of one alert."""
 
     id: str
     alert: str
@@ -57,8 +57,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """What one target is still to be told, in this order; how often the first of it failed, since when, and when it is
-    tried again."""
+    """The messages that wait for one target, in order; for the first one, how often it failed, since when, and when it
+    is tried again."""
 
     messages: tuple[Message, ...] = ()
     tries: int = 0
@@ -67,8 +67,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a watchman has to remember: it lies in the frontier, with the duty. `watched` are the crawls that were
-    not finished at its last look."""
+    """The notes of the duty, kept in the frontier. `watched`: the crawls that were unfinished at the last check."""
 
     alerts: dict[str, Alert] = msgspec.field(default_factory=dict)
     queues: dict[str, Queue] = msgspec.field(default_factory=dict)
@@ -77,7 +76,7 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_notes(data: bytes) -> Notes:
-    """The notes; none where there are none, or another version wrote them."""
+    """The notes; empty ones if there are none, or another version wrote them."""
     try:
         return msgspec.json.decode(data, type=Notes) if data else Notes()
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -87,9 +86,8 @@ def read_notes(data: bytes) -> Notes:
 def look(
     notes: Notes, found: Iterable[Finding], *, now: float, hold: float, ended: Collection[str] = ()
 ) -> tuple[Notes, list[Message]]:
-    """The notes after a look, and what people are to be told. What is found fires when it has been found for `hold`
-    seconds, and is over when it was not found for as long; of the crawls in `ended`, where nothing changes any more,
-    at once."""
+    """The notes after a check, and the new messages. A finding fires after it was found for `hold` seconds, and is over
+    after it was not found for as long; at once for crawls in `ended`, which do not change any more."""
     alerts, messages = dict(notes.alerts), []
     present = {finding.key: finding for finding in found}
     for key, finding in present.items():
@@ -140,7 +138,7 @@ def overflow(notes: Notes, messages: Sequence[Message], targets: Sequence[Target
 
 
 def due(notes: Notes, *, now: float) -> dict[str, Message]:
-    """The first message of each target that is to be told something now."""
+    """The first message of each target whose pause is over."""
     return {name: queue.messages[0] for name, queue in notes.queues.items() if queue.messages and queue.again <= now}
 
 
@@ -151,7 +149,7 @@ def sent(notes: Notes, target: str) -> Notes:
 
 
 def failed(notes: Notes, target: str, *, now: float) -> Notes:
-    """The notes after it could not be sent: it is tried again later and later. After a day it is dropped."""
+    """The notes after the first message failed: retried with growing pauses, dropped after a day."""
     queue = notes.queues[target]
     since = queue.since or now
     if now - since > PATIENCE_SECONDS:
@@ -162,7 +160,7 @@ def failed(notes: Notes, target: str, *, now: float) -> Notes:
 
 
 def message_of(alert: Alert, state: MessageState, *, now: float) -> Message:
-    """What people are told of an alert."""
+    """The message about an alert."""
     return Message(
         id=f"{alert.alert}/{alert.crawl}/{alert.about}@{alert.fired:.0f}",
         alert=alert.alert,

@@ -1,7 +1,7 @@
-"""Watches the crawls of a frontier and tells people of what is worth an alert. Of several watchmen one has the duty.
+"""The alert watcher: checks the crawls of a frontier and sends messages to people. One process of several has the duty.
 
-A message is noted before it is sent, and crossed out afterwards: a kill in between sends it twice, with one id. The
-other order would lose it."""
+A message is noted before it is sent and removed afterwards: a kill in between sends it twice with one id. The other
+order would lose it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,15 @@ from shoal.crawl.opening import Places
 from shoal.crawl.places import path_of
 from shoal.crawl.record import is_unfinished
 from shoal.duties.alerts.config import AlertConfig, Target
-from shoal.duties.alerts.rules import Disk, Finding, Sight, disk_findings, findings_of, schedule_findings, sink_findings
+from shoal.duties.alerts.rules import (
+    Disk,
+    Finding,
+    WatchedCrawl,
+    disk_findings,
+    findings_of,
+    schedule_findings,
+    sink_findings,
+)
 from shoal.duties.alerts.senders import NotSent, send
 from shoal.duties.alerts.state import Alert, Message, Notes, due, failed, look, overflow, queued, read_notes, sent
 from shoal.duties.schedules.scheduler import schedule_notes
@@ -35,7 +43,7 @@ from shoal.worker.outages import until_reachable
 from shoal.worker.workers import crew_of
 
 DUTY: Final = "alerts"
-# How long a watchman that died keeps the others from its duty, at least. It is renewed while messages are sent.
+# The duty of a killed watcher expires after at least this time. It is renewed while messages are sent.
 SHORTEST_DUTY_SECONDS: Final = 10.0
 MOST_CRAWLS: Final = 50
 MOST_ROUNDS: Final = 20
@@ -47,16 +55,15 @@ SinksOf = Callable[[], Awaitable[Sequence[SinkState]]]
 
 
 async def alerts_now(frontier: Frontier) -> list[Alert]:
-    """The alerts of a frontier, those that fire first. Takes no duty."""
+    """The alerts of a frontier, firing ones first. Does not take the duty."""
     _, data = await read_noted(frontier, DUTY)
     return sorted(read_notes(data).alerts.values(), key=lambda alert: (not alert.is_firing, alert.since))
 
 
 class Watchman:
-    """Looks at every unfinished crawl of the frontier, as long as it has the duty, and sends messages.
+    """Checks every unfinished crawl of the frontier while it has the duty, and sends messages.
 
-    Messages are noted before they are sent and crossed out afterwards: none is lost with a watchman, and only one that
-    was on its way when its watchman died may come twice."""
+    `sinks` returns the sinks to check; `paths` are files and folders whose disks are checked."""
 
     def __init__(
         self,
@@ -83,13 +90,13 @@ class Watchman:
         self._trouble = ""
 
     async def run(self) -> None:
-        """Watch until cancelled. An error is said once; the crawl does not suffer from it."""
+        """Check every `every` seconds until cancelled. An error is reported once and retried."""
         while True:
             await self._look_in_peace()
             await asyncio.sleep(self._config.every)
 
     async def finish(self, *, looks: bool) -> None:
-        """Leave the duty to others, after a last look if one is wanted."""
+        """Release the duty; `looks`: check once more before."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_LOOK_SECONDS):
                 if looks:
@@ -98,7 +105,7 @@ class Watchman:
                     await self._frontier.hold_duty(DUTY, self._holder, seconds=0.0)
 
     async def look(self) -> bool:
-        """Look once, if the duty is ours, and send what is due; gives whether it is."""
+        """Check once and send what is due, if the duty is ours; returns whether it is."""
         held = await self._frontier.hold_duty(DUTY, self._holder, seconds=self._duty_seconds)
         if not held.is_ours:
             self._writes.clear()
@@ -129,8 +136,8 @@ class Watchman:
             self._trouble = line
 
     async def _keep(self, notes: Notes | None = None) -> bool:
-        """Keep the duty that this look has; gives whether it is still ours. If another one took it since the notes were
-        read, it is not: what that one has noted is not overwritten, also if it has left again."""
+        """Renew the duty and write the notes; returns whether the duty is still ours. It is not if another process had
+        it since the notes were read, even if that one has released it: its notes must not be overwritten."""
         data = None if notes is None else msgspec.json.encode(notes)
         held = await self._frontier.hold_duty(
             DUTY, self._holder, seconds=self._duty_seconds, notes=data, term=self._term
@@ -138,8 +145,7 @@ class Watchman:
         return held.is_ours
 
     def _watched(self, crawls: Mapping[str, Crawl], notes: Notes) -> dict[str, Crawl]:
-        """The crawls to look at: those that are not finished, those that were not at the last look, and those that
-        have an alert."""
+        """The crawls to check: unfinished ones, those that were unfinished at the last check, those with an alert."""
         unfinished = [one for one in crawls.values() if is_unfinished(one.state) and self._is_watched(one)]
         former = [*notes.watched, *(alert.crawl for alert in notes.alerts.values())]
         wanted = {crawl.id: crawl for crawl in unfinished[:MOST_CRAWLS]}
@@ -148,7 +154,7 @@ class Watchman:
     async def _findings(self, crawls: Mapping[str, Crawl]) -> list[Finding]:
         found: list[Finding] = []
         for crawl in crawls.values():
-            found += findings_of(await self._sight(crawl), self._config.rules)
+            found += findings_of(await self._read_crawl(crawl), self._config.rules)
         for gone in self._writes.keys() - crawls.keys():
             del self._writes[gone]
         if self._config.rules.disk_free is not None:
@@ -162,7 +168,7 @@ class Watchman:
         return found
 
     async def _look_at_sinks(self, sinks_of: SinksOf) -> None:
-        """Read the sinks. Where the store gives no answer they stay as they were: an alert is not over for that."""
+        """Read the sinks. If the store does not answer, the last reading stays: an outage does not end an alert."""
         with contextlib.suppress(ShoalError, OSError):
             sinks = await sinks_of()
             wanted = self._config.spiders
@@ -171,7 +177,7 @@ class Watchman:
     def _is_watched(self, crawl: Crawl) -> bool:
         return not self._config.spiders or crawl.spider in self._config.spiders
 
-    async def _sight(self, crawl: Crawl) -> Sight:
+    async def _read_crawl(self, crawl: Crawl) -> WatchedCrawl:
         rules = self._config.rules
         seconds = rules.longest + HISTORY_SLACK_SECONDS
         points = await self._frontier.points(crawl.id, seconds=seconds)
@@ -180,13 +186,13 @@ class Watchman:
         times = self._writes.setdefault(crawl.id, WriteTimes())
         now = self._clock()
         mean = times.read([member.beat for member in crew], now=now)
-        return Sight(crawl=crawl, progress=progress, now=now, points=points, crew=crew, write_seconds=mean)
+        return WatchedCrawl(crawl=crawl, progress=progress, now=now, points=points, crew=crew, write_seconds=mean)
 
     async def _send(self, notes: Notes) -> None:
-        """Send what is due, each target's messages in their order."""
+        """Send what is due; each target gets its messages in order."""
         targets = {target.name: target for target in self._config.targets}
         for _ in range(MOST_ROUNDS):
-            # Before anything is sent: what is not noted would be lost with this process.
+            # Noted before it is sent: else a kill would lose the message.
             has_duty = await self._keep(notes)
             waiting = due(notes, now=self._clock())
             if not has_duty or not waiting:
@@ -200,7 +206,7 @@ class Watchman:
         await self._keep(notes)
 
     async def _tell_all(self, messages: Sequence[tuple[Target, Message]]) -> list[bool]:
-        """Tell each target; the duty is kept meanwhile, however long they take."""
+        """Send to each target, and renew the duty as long as that takes."""
         renewing = asyncio.create_task(self._keep_duty())
         try:
             return await asyncio.gather(*(self._tell(target, message) for target, message in messages))
@@ -227,13 +233,13 @@ class Watchman:
 
 
 class WriteTimes:
-    """How long writes to a store took lately, from the totals that workers give."""
+    """The mean time of recent writes to a store, from the totals of workers."""
 
     def __init__(self) -> None:
         self._readings: deque[tuple[float, dict[str, tuple[int, float]]]] = deque()
 
     def read(self, beats: Iterable[WorkerBeat], *, now: float) -> float | None:
-        """Take in one reading; gives the mean of the last minute, None if nothing was written."""
+        """Add a reading; returns the mean of the last minute, None without writes."""
         totals = {beat.worker: (beat.figures.writes, beat.figures.write_seconds) for beat in beats}
         self._readings.append((now, totals))
         while len(self._readings) > 2 and now - self._readings[1][0] >= WRITES_SECONDS:
@@ -242,14 +248,14 @@ class WriteTimes:
         writes, seconds = 0, 0.0
         for worker, (count, spent) in totals.items():
             then, spent_then = before.get(worker, (0, 0.0))
-            # A worker that began anew counts from zero.
+            # A restarted worker counts from zero.
             if count >= then and worker in before:
                 writes, seconds = writes + count - then, seconds + spent - spent_then
         return seconds / writes if writes else None
 
 
 def disks_of(paths: Iterable[str]) -> list[Disk]:
-    """The disks that these files and folders lie on, each once."""
+    """The disks of these files and folders, each once."""
     found: dict[int, Disk] = {}
     for path in paths:
         folder = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
@@ -260,6 +266,6 @@ def disks_of(paths: Iterable[str]) -> list[Disk]:
 
 
 def local_paths(places: Places) -> list[str]:
-    """The files and folders of this machine in which a crawl lies."""
+    """The files and folders of a crawl on this machine."""
     named = [places.frontier, places.store, places.archive or ""]
     return [path for place in named if place and (path := path_of(place)) is not None]

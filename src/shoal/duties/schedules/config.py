@@ -1,10 +1,7 @@
-"""Schedules as shoal.toml or the API has them: every key checked before anything is started.
+"""The schedules of shoal.toml and the API, and their due times: cron expressions in a time zone, intervals, jitter.
 
-When a schedule falls due: cron expressions in a time zone, intervals, and the jitter that spreads starts. Pure.
-
-Around a change of the clocks cron expressions mean what Debian's cron makes of them, by cronsim: a
-local time that is skipped runs right after the change, one that comes twice runs once. (croniter runs it twice.) Due
-times need no state, so every coordinator computes the same ones, whenever it begins.
+Around a change of the clocks cron expressions run as in Debian's cron: a skipped local time runs right after the
+change, one that comes twice runs once. Due times need no state: every coordinator computes the same ones.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from shoal.text.near_names import did_you_mean
 
 MOST_COUNTED: Final = 1000
 FIRST_WINDOW_SECONDS: Final = 60.0
-# Due times lie on whole seconds.
+# Due times are whole seconds.
 JUST_BEFORE: Final = 0.001
 ALIASES: Final = {
     "@hourly": "0 * * * *",
@@ -38,7 +35,7 @@ ALIASES: Final = {
 }
 DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-# What each field takes, and the names that may stand in it.
+# The fields of a cron expression: name, allowed values, allowed words.
 FIELDS: Final = (
     ("minute", "0 to 59", ()),
     ("hour", "0 to 23", ()),
@@ -46,11 +43,19 @@ FIELDS: Final = (
     ("month", "1 to 12, or jan to dec", MONTHS),
     ("day of the week", "0 to 7, or sun to sat", DAYS),
 )
+SCHEDULES: Final = "schedules"
+ENCODING: Final = "utf-8-sig"  # Windows editors begin a file with a byte order mark
+MOST_SCHEDULES: Final = 200
+MOST_WORKERS: Final = 256
+LONGEST_SECONDS: Final = 3650 * 86_400.0
+# The largest schedule in the notes of coordinators, which are read every second.
+MOST_BYTES: Final = 16_384
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """When runs fall due: by a cron expression in a time zone, or every so many seconds since 1970. `jitter` is by how
-    many seconds a start is put off, at most."""
+    """When runs are due: by a cron expression in a time zone, or every `every` seconds since 1970. `jitter`: a start is
+    delayed by at most so many seconds."""
 
     cron: str = ""
     timezone: str = "UTC"
@@ -59,7 +64,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_cron(text: str) -> None:
-    """Refuse what is no cron expression of five fields, or one that no date fits."""
+    """SettingError unless it is a cron expression of five fields that some date fits."""
     expression = ALIASES.get(text.lower(), text)
     if expression.startswith("@"):
         known = ", ".join(ALIASES)
@@ -81,7 +86,7 @@ def check_cron(text: str) -> None:
 
 
 def check_timezone(name: str) -> None:
-    """Refuse a time zone that does not exist."""
+    """SettingError if there is no such time zone."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
@@ -91,18 +96,18 @@ def check_timezone(name: str) -> None:
 
 
 def next_due(timing: Timing, *, after: float) -> float | None:
-    """The first due time after a moment; None: there is none within 50 years."""
+    """The first due time after a moment; None: none within 50 years."""
     if timing.every:
         return float((int(after // timing.every) + 1) * timing.every)
     return next(_due_from(timing, after), None)
 
 
 def newest_due(timing: Timing, *, after: float, until: float) -> float | None:
-    """The last due time after one moment and not after another."""
+    """The last due time in (after, until]; None: there is none."""
     if timing.every:
         found = float(int(until // timing.every) * timing.every)
         return found if found > after else None
-    # Only forwards: a window before the end that grows until a due time is in it.
+    # The library only goes forwards: search a window before the end, and double it until it has a due time.
     window = FIRST_WINDOW_SECONDS
     while True:
         begin = max(after, until - window)
@@ -117,7 +122,7 @@ def newest_due(timing: Timing, *, after: float, until: float) -> float | None:
 
 
 def count_due(timing: Timing, *, after: float, until: float, most: int = MOST_COUNTED) -> int:
-    """How many due times lie after one moment and not after another; no more than `most` are counted."""
+    """The number of due times in (after, until], counted up to `most`."""
     if timing.every:
         return max(0, min(most, int(until // timing.every) - int(after // timing.every)))
     number = 0
@@ -129,8 +134,8 @@ def count_due(timing: Timing, *, after: float, until: float, most: int = MOST_CO
 
 
 def start_of(timing: Timing, due: float, *, name: str) -> float:
-    """When the run of a due time starts: after its jitter, which is the same for everybody who reckons, and before the
-    next run falls due."""
+    """When the run of a due time starts: after its jitter, which every coordinator computes alike, and before the next
+    due time."""
     if not timing.jitter:
         return due
     following = next_due(timing, after=due)
@@ -140,7 +145,7 @@ def start_of(timing: Timing, due: float, *, name: str) -> float:
 
 
 def written(moment: float, timezone: str = "UTC") -> str:
-    """A moment as people of a time zone write it, with the offset from UTC."""
+    """The local time of a moment in a time zone, with the offset from UTC."""
     return datetime.fromtimestamp(moment, ZoneInfo(timezone)).isoformat(sep=" ", timespec="seconds")
 
 
@@ -150,42 +155,33 @@ def _is_understood(expression: str) -> bool:
     try:
         CronSim(expression, datetime(2000, 1, 1, tzinfo=UTC))
     except (CronSimError, AssertionError):
-        # It checks with an assertion that a step does not follow the last weekday.
+        # cronsim uses an assertion to refuse a step after the last weekday.
         return False
     return True
 
 
 def _due_from(timing: Timing, after: float) -> Iterator[float]:
-    """Due times after a moment, in order, each once."""
-    # Loaded here: who only reads what is noted of schedules does without it.
+    """The due times after a moment, in order."""
+    # Imported here: commands that only read notes do not need it.
     from cronsim import CronSim
 
     zone = UTC if timing.timezone == "UTC" else ZoneInfo(timing.timezone)
     latest = after
     for moment in CronSim(ALIASES.get(timing.cron.lower(), timing.cron), datetime.fromtimestamp(after, zone)):
         due = moment.timestamp()
-        # In the hour that comes twice a local time stands for two moments, and the library gives the first.
+        # In the hour that comes twice the library gives the first of the two moments.
         if due > latest:
             latest = due
             yield due
 
-
-SCHEDULES: Final = "schedules"
-ENCODING: Final = "utf-8-sig"  # Windows editors begin a file with a byte order mark
-MOST_SCHEDULES: Final = 200
-MOST_WORKERS: Final = 256
-LONGEST_SECONDS: Final = 3650 * 86_400.0
-# What a schedule may take in the notes of coordinators, which are read every second.
-MOST_BYTES: Final = 16_384
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 Overlap = Literal["skip", "queue", "cancel"]
 Missed = Literal["skip", "once"]
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A spider that is run again and again. `overlap`: what becomes of a run that falls due while the last one is still
-    going; `missed`: of runs that fell due while nobody could start them."""
+    """Repeated runs of a spider. `overlap`: what happens to a run that is due while the last one goes on; `missed`: to
+    runs that were due while nobody could start them."""
 
     name: str
     spider: str
@@ -199,14 +195,14 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rhythm(self) -> str:
-        """When it runs, in a few words."""
+        """A text for its due times; another text means that they have changed."""
         if self.timing.every:
             return f"every {self.timing.every} s"
         return f"{self.timing.cron} {self.timing.timezone}"
 
 
 class ScheduleKeys(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The keys of `[[schedules]]`, as they are written."""
+    """The keys of `[[schedules]]`, as written."""
 
     name: str = ""
     spider: str = ""
@@ -223,7 +219,7 @@ class ScheduleKeys(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def load_schedules(config: Path) -> dict[str, Schedule]:
-    """The schedules of a shoal.toml by name; none where there is no such file."""
+    """The schedules of a shoal.toml by name; none without the file."""
     if not config.exists():
         return {}
     try:
@@ -246,7 +242,7 @@ def load_schedules(config: Path) -> dict[str, Schedule]:
 
 
 def schedule_of(table: Any, *, origin: str) -> Schedule:
-    """The schedule of a table with every value checked; `origin` is what a refusal begins with."""
+    """The schedule of a table, with every value checked; `origin` begins the text of an error."""
     keys = _read(table, origin)
 
     def fail(problem: str) -> NoReturn:

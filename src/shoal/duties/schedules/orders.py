@@ -1,9 +1,7 @@
-"""What people order of schedules, by a command or over HTTP: new ones, pauses, a run at once. Kept in the frontier.
+"""The records of schedules in the frontier: the orders of people, and the notes of the coordinator about runs.
 
-Whoever orders holds a duty for a moment, so that no order is lost between two of them; the coordinator only reads.
-
-What is known of each schedule's runs: noted in the frontier by the coordinator that starts them.
-"""
+A command or request that changes the orders holds their duty for a moment, so that no order is lost; the coordinator
+only reads them."""
 
 from __future__ import annotations
 
@@ -24,11 +22,12 @@ LONGEST_REASON: Final = 300
 RunState = Literal[
     "queued", "starting", "running", "finished", "stopped", "failed", "cancelled", "interrupted", "skipped", "missed"
 ]
+ORDERS: Final = "schedule orders"
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of a schedule, or why there was none. `run` names it for ever: a process that is started for it a second
-    time goes on with the same crawl. `number`: so many runs in a row were skipped or missed, `due` is the last one."""
+class ScheduledRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of a schedule, or a reason why it did not start. `run` is its permanent name: a second process with it
+    resumes the same crawl. `number`: runs in a row that were skipped or missed, of which `due` is the last."""
 
     run: str
     due: float
@@ -42,25 +41,25 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a schedule stands. Due times up to `passed` are dealt with. `current` is the run that starts or goes on,
-    `waiting` the one that is queued behind it; `answered` are the requests to run at once that were dealt with."""
+    """The state of a schedule. Due times up to `passed` are handled. `current` is the run that starts or goes on,
+    `waiting` the run queued behind it; `answered`: the handled requests to run at once."""
 
     rhythm: str = ""
     passed: float = 0.0
     paused: bool = False
-    current: Entry | None = None
-    waiting: Entry | None = None
-    history: tuple[Entry, ...] = ()
+    current: ScheduledRun | None = None
+    waiting: ScheduledRun | None = None
+    history: tuple[ScheduledRun, ...] = ()
     answered: tuple[str, ...] = ()
 
     @property
-    def last(self) -> Entry | None:
-        """The newest line of the history."""
+    def last(self) -> ScheduledRun | None:
+        """The newest run of the history."""
         return self.history[-1] if self.history else None
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody's wish that a schedule runs at once."""
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody's request that a schedule runs at once."""
 
     id: str
     schedule: str
@@ -68,62 +67,56 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a coordinator has to remember. `filed` are the schedules of its shoal.toml, for commands elsewhere."""
+    """The notes of the duty. `filed`: the schedules of the coordinator's shoal.toml, for commands on other machines."""
 
     states: dict[str, ScheduleState] = msgspec.field(default_factory=dict)
     filed: dict[str, Schedule] = msgspec.field(default_factory=dict)
 
 
 def read_notes(data: bytes) -> Notes:
-    """The notes; none where there are none, or another version wrote them: then nothing before now is due."""
+    """The notes; empty ones if there are none or another version wrote them: then nothing before now is due."""
     try:
         return msgspec.json.decode(data, type=Notes) if data else Notes()
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Notes()
 
 
-def run_name(schedule: Schedule, due: float, *, asked: Asked | None = None) -> str:
-    """The name of a run, the same for every coordinator."""
+def run_name(schedule: Schedule, due: float, *, asked: RunRequest | None = None) -> str:
+    """The name of a run, which every coordinator computes alike."""
     moment = written(due).replace(" ", "T").replace("+00:00", "Z")
     return f"{schedule.name}@{moment}" if asked is None else f"{schedule.name}@{moment}-{asked.id}"
 
 
-def kept(state: ScheduleState, entry: Entry) -> ScheduleState:
-    """The state with one more line of history. Lines in a row that say the same become one that counts."""
-    entry = msgspec.structs.replace(entry, reason=entry.reason[:LONGEST_REASON])
+def kept(state: ScheduleState, run: ScheduledRun) -> ScheduleState:
+    """The state with one more run in its history. Equal ones in a row are merged and counted."""
+    run = msgspec.structs.replace(run, reason=run.reason[:LONGEST_REASON])
     last = state.last
-    if (
-        last is not None
-        and entry.state in ("skipped", "missed")
-        and (last.state, last.reason) == (entry.state, entry.reason)
-    ):
-        merged = msgspec.structs.replace(entry, number=last.number + entry.number, started=last.started)
+    if last is not None and run.state in ("skipped", "missed") and (last.state, last.reason) == (run.state, run.reason):
+        merged = msgspec.structs.replace(run, number=last.number + run.number, started=last.started)
         return msgspec.structs.replace(state, history=(*state.history[:-1], merged))
-    return msgspec.structs.replace(state, history=(*state.history, entry)[-MOST_KEPT:])
+    return msgspec.structs.replace(state, history=(*state.history, run)[-MOST_KEPT:])
 
-
-ORDERS: Final = "schedule orders"
 
 Value = TypeVar("Value")
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """Schedules that were made over the API; which ones are paused or go on whatever they say themselves; runs that
-    were asked for and that no coordinator has dealt with yet."""
+    """What people have ordered: schedules made over the API, pauses by name, which override `paused` of the schedules,
+    and requested runs that no coordinator has handled yet."""
 
     schedules: dict[str, Schedule] = msgspec.field(default_factory=dict)
     paused: dict[str, bool] = msgspec.field(default_factory=dict)
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[RunRequest, ...] = ()
 
 
 async def read_orders(frontier: Frontier) -> Orders:
-    """The orders as they are now."""
+    """Read the orders."""
     _, data = await read_noted(frontier, ORDERS)
     return _orders(data)
 
 
 async def change_orders(frontier: Frontier, change: Callable[[Orders], Orders]) -> Orders:
-    """Change the orders in one step, after those who change them right now; gives the new ones."""
+    """Change the orders atomically; returns the new ones."""
     changed = await change_noted(
         frontier,
         ORDERS,
@@ -134,12 +127,12 @@ async def change_orders(frontier: Frontier, change: Callable[[Orders], Orders]) 
 
 
 def with_run(orders: Orders, schedule: str, *, at: float, key: str) -> Orders:
-    """The orders with one more run that is asked for."""
-    return msgspec.structs.replace(orders, asked=(*orders.asked, Asked(id=key, schedule=schedule, at=at)))
+    """The orders with one more requested run."""
+    return msgspec.structs.replace(orders, asked=(*orders.asked, RunRequest(id=key, schedule=schedule, at=at)))
 
 
 def with_pause(orders: Orders, schedule: str, *, paused: bool) -> Orders:
-    """The orders with a schedule paused, or going on."""
+    """The orders with a schedule paused or resumed."""
     return msgspec.structs.replace(orders, paused={**orders.paused, schedule: paused})
 
 
@@ -151,21 +144,23 @@ def with_schedule(orders: Orders, schedule: Schedule) -> Orders:
 
 
 def without_schedule(orders: Orders, name: str) -> Orders:
-    """The orders without a schedule and all that was said of it."""
+    """The orders without a schedule, its pause and its requested runs."""
     return Orders(
         schedules=_without(orders.schedules, name),
         paused=_without(orders.paused, name),
-        asked=tuple(wish for wish in orders.asked if wish.schedule != name),
+        asked=tuple(request for request in orders.asked if request.schedule != name),
     )
 
 
 def without_answered(orders: Orders, answered: frozenset[str]) -> Orders:
-    """The orders without the runs that were dealt with."""
-    return msgspec.structs.replace(orders, asked=tuple(wish for wish in orders.asked if wish.id not in answered))
+    """The orders without the handled requests."""
+    return msgspec.structs.replace(
+        orders, asked=tuple(request for request in orders.asked if request.id not in answered)
+    )
 
 
 def in_force(filed: dict[str, Schedule], orders: Orders) -> dict[str, Schedule]:
-    """The schedules that are run: those of the file win over those of the API, the latest word on pauses over both."""
+    """The schedules that run: the file overrides the API, ordered pauses override both."""
     found = {**orders.schedules, **filed}
     return {
         name: msgspec.structs.replace(schedule, paused=orders.paused.get(name, schedule.paused))
@@ -177,7 +172,7 @@ def _orders(data: bytes) -> Orders:
     try:
         return msgspec.json.decode(data, type=Orders) if data else Orders()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        # Not begun anew: what people ordered would be gone.
+        # An error instead of empty orders: those of people would be lost.
         raise StorageBroken(
             f"the orders of schedules in the frontier are of another version of shoal: {error}"
         ) from None

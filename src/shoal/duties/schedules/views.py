@@ -1,4 +1,4 @@
-"""Schedules as people see them, from the notes of coordinators, the orders of people and a shoal.toml."""
+"""Schedules for commands and the API, from the notes of coordinators, the orders of people and shoal.toml."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from shoal.duties.schedules.config import Missed, Overlap, Schedule, written
-from shoal.duties.schedules.orders import Entry, Notes, Orders, ScheduleState, in_force, read_orders
+from shoal.duties.schedules.orders import Notes, Orders, ScheduledRun, ScheduleState, in_force, read_orders
 from shoal.duties.schedules.rules import upcoming
 from shoal.duties.schedules.scheduler import schedule_notes
 from shoal.errors import UsageError
@@ -19,9 +19,9 @@ NOBODY: Final = "no `shoal serve --spiders FOLDER` is there to start runs of sch
 
 
 class ScheduleShown(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as it is now. `origin`: "file" is one of shoal.toml, which is changed there; `every` and `jitter` are
-    seconds. `state`: "unknown" is one that no coordinator has seen yet. `paused`: no more runs start, while one may
-    still be going. `next_due` is when it falls due, `next_start` when it starts, after its jitter."""
+    """A schedule as it is now. `origin`: "file" is shoal.toml; `every` and `jitter` are seconds. `state`: "unknown"
+    until a coordinator has seen it. `paused`: no more runs start, one may still go on. `next_start` is `next_due` with
+    its jitter."""
 
     name: str
     spider: str
@@ -41,41 +41,41 @@ class ScheduleShown(msgspec.Struct, frozen=True, kw_only=True):
     next_start: float | None
     next_local: str
     next_utc: str
-    current: Entry | None
-    waiting: Entry | None
-    last: Entry | None
+    current: ScheduledRun | None
+    waiting: ScheduledRun | None
+    last: ScheduledRun | None
 
 
 class Overview(NamedTuple):
-    """The schedules of a frontier, and whether a coordinator is there that starts their runs."""
+    """The schedules of a frontier; `is_run`: a coordinator is there that starts their runs."""
 
     is_run: bool
     schedules: dict[str, ScheduleShown]
     notes: Notes
 
     def get(self, name: str) -> ScheduleShown:
-        """The schedule of a name. Refuses one that is not there."""
+        """The schedule of this name. UsageError: there is none."""
         if name not in self.schedules:
             known = ", ".join(list(self.schedules)[:20]) or "none"
             hint = did_you_mean(name, self.schedules, otherwise=f"there are: {known}")
             raise UsageError(f"no schedule is called {name!r}; {hint}")
         return self.schedules[name]
 
-    def runs(self, name: str) -> list[Entry]:
-        """The runs of a schedule, newest first: also the one that goes on, and the one that waits for it."""
+    def runs(self, name: str) -> list[ScheduledRun]:
+        """The runs of a schedule, newest first, with the current and the waiting one."""
         state = self.notes.states.get(name, ScheduleState())
-        return [entry for entry in (state.waiting, state.current, *reversed(state.history)) if entry is not None]
+        return [run for run in (state.waiting, state.current, *reversed(state.history)) if run is not None]
 
 
 async def overview(frontier: Frontier, filed: Mapping[str, Schedule], *, clock: Callable[[], float]) -> Overview:
-    """All schedules: those that coordinators know, those of this shoal.toml, those that were made over HTTP."""
+    """All schedules: of the coordinators, of this shoal.toml, of the API."""
     is_run, notes = await schedule_notes(frontier)
     return overview_of(filed, notes=notes, orders=await read_orders(frontier), is_run=is_run, now=clock())
 
 
 def overview_of(filed: Mapping[str, Schedule], *, notes: Notes, orders: Orders, is_run: bool, now: float) -> Overview:
-    """The same, from what was read."""
-    # The file of a coordinator that is there counts; of one that is gone, only where there is no other.
+    """The overview from notes and orders that were read already."""
+    # The file of a running coordinator counts, else this one's, else that of the last coordinator.
     known = notes.filed if is_run or not filed else {}
     files = {**filed, **known}
     shown = {

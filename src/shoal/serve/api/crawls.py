@@ -20,8 +20,11 @@ from shoal.run.steering import check_change, set_priority
 from shoal.serve.answers import Refusal, cursor, position
 from shoal.serve.api.operations import Call
 from shoal.serve.api.shapes import CrawlDetail, Crawls, CrawlSummary, PriorityGiven, StartCrawl, StartedCrawl
-from shoal.serve.starting import Child, Run
+from shoal.serve.spiders import Child, StartRequest
 from shoal.worker.workers import at_work
+
+BEGIN_SECONDS = 20.0
+LOOK_SECONDS = 0.1
 
 
 async def list_crawls(call: Call) -> Crawls:
@@ -39,7 +42,7 @@ async def list_crawls(call: Call) -> Crawls:
 
 
 def _place_after(crawls: Sequence[Crawl], created: float, name: str) -> int:
-    """Where the list goes on after a crawl, also if that one is gone."""
+    """The index after a crawl in the list, even if the crawl is gone."""
     for index, crawl in enumerate(crawls):
         if crawl.id == name:
             return index + 1
@@ -47,9 +50,9 @@ def _place_after(crawls: Sequence[Crawl], created: float, name: str) -> int:
 
 
 async def show_advice(call: Call) -> Advice:
-    """What bounds a crawl, and what would help; measured between this call and one at least five seconds before it."""
+    """What bounds a crawl, and what would help; measured between this call and one at least five seconds earlier."""
     surveyor = call.parts.surveyor
-    async with call.looking() as (frontier, crawl), call.parts.inbox.asking() as inbox:
+    async with call.reading() as (frontier, crawl), call.parts.inbox.using() as inbox:
         await surveyor.look(frontier, inbox)
     advice = surveyor.advice.get(crawl.id)
     if advice is None:
@@ -58,13 +61,13 @@ async def show_advice(call: Call) -> Advice:
 
 
 async def show_crawl(call: Call) -> CrawlDetail:
-    """One crawl with everything that is counted."""
-    async with call.looking() as (frontier, crawl):
+    """One crawl with all its counts."""
+    async with call.reading() as (frontier, crawl):
         return await call.parts.board.detail(crawl, frontier)
 
 
 async def prioritise_crawl(call: Call) -> CrawlSummary:
-    """Change the priority of a crawl over others, from the next lease on."""
+    """Change the priority of a crawl, from the next lease on."""
     given: PriorityGiven = call.body
     async with call.changing() as (frontier, crawl):
         try:
@@ -108,7 +111,7 @@ async def _changed(call: Call, crawl: Crawl, *, frontier: Frontier) -> CrawlSumm
 
 async def delete_crawl(call: Call) -> None:
     """Remove the crawl from the frontier, with its tasks, dead letters and history. Items, fetch log and archived pages
-    stay. What takes longer than a request is done afterwards; nobody sees the crawl from the beginning on."""
+    stay. The crawl disappears at once; its records may be removed after the answer."""
     async with call.changing() as (frontier, crawl):
         if await at_work(crawl.id, frontier=frontier):
             raise Refusal(409, f"{crawl.id} is worked on: cancel it, wait for its workers to leave, then delete it")
@@ -118,21 +121,17 @@ async def delete_crawl(call: Call) -> None:
     call.parts.board.forget(crawl.id)
 
 
-BEGIN_SECONDS = 20.0
-LOOK_SECONDS = 0.1
-
-
 async def start_crawl(call: Call) -> StartedCrawl:
     """Run a spider of the folder: begins a crawl, or goes on with the spider's unfinished one."""
     wanted: StartCrawl = call.body
-    run = Run(wanted.spider, wanted.settings, wanted.workers, wanted.fresh, wanted.arguments)
+    run = StartRequest(wanted.spider, wanted.settings, wanted.workers, wanted.fresh, wanted.arguments)
     return await _start(call, run)
 
 
 async def rerun_crawl(call: Call) -> StartedCrawl:
-    """Begin a new crawl of the same spider with the same arguments, and with the settings that the crawl was started
-    with here."""
-    async with call.looking() as (frontier, crawl):
+    """Begin a new crawl of the same spider with the same arguments, and with the settings of the start if it was
+    started here."""
+    async with call.reading() as (frontier, crawl):
         state = (await frontier.progress(crawl.id)).state
     if state not in (CrawlState.FINISHED, CrawlState.CANCELLED, CrawlState.STOPPED):
         raise Refusal(409, f"{crawl.id} is {state}: a crawl that is finished, stopped or cancelled can be run again")
@@ -145,11 +144,11 @@ async def rerun_crawl(call: Call) -> StartedCrawl:
     except UsageError as error:
         raise Refusal(409, str(error)) from None
     kind = record.spider.rpartition(":")[2] if ":" in record.spider else ""
-    return await _start(call, Run(f"{name}:{kind}" if kind else name, {}, arguments=record.arguments))
+    return await _start(call, StartRequest(f"{name}:{kind}" if kind else name, {}, arguments=record.arguments))
 
 
-async def _start(call: Call, run: Run) -> StartedCrawl:
-    # Nothing is started for a frontier that does not answer.
+async def _start(call: Call, run: StartRequest) -> StartedCrawl:
+    # Fails before anything is started if the frontier does not answer.
     async with call.frontier() as frontier:
         await call.parts.board.crawls(frontier)
     child = await asyncio.to_thread(call.parts.spiders.start, run)
@@ -166,7 +165,7 @@ async def _start(call: Call, run: Run) -> StartedCrawl:
 
 
 async def _begun(child: Child) -> str:
-    """The crawl that the process works on, as soon as it says so; its own line if it fails before."""
+    """Wait for the crawl that the process names; refuses with its last line if it ends before."""
     try:
         async with asyncio.timeout(BEGIN_SECONDS):
             while (name := child.crawl) is None:

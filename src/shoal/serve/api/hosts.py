@@ -16,10 +16,10 @@ BOOST = 4.0
 
 
 async def list_hosts(call: Call) -> Hosts:
-    """Hosts with waiting tasks or requests in flight, most waiting first; `search` finds them by their name."""
+    """Hosts with waiting tasks or requests in flight, most waiting tasks first; `search` filters by name."""
     limit = call.query.limit
     skip = 0 if call.query.after is None else max(0, min(position(call.query.after, int), 2**40))
-    async with call.looking() as (frontier, crawl):
+    async with call.reading() as (frontier, crawl):
         lanes = await frontier.lanes(crawl.id, limit=limit + 1, skip=skip, search=call.query.search.lower())
     shown = [host_shown(lane, crawl) for lane in lanes[:limit]]
     return Hosts(hosts=shown, next=cursor(skip + limit) if len(lanes) > limit else None)
@@ -52,13 +52,13 @@ async def _change(change: HostChange, crawl: Crawl, lane: str, *, frontier: Fron
 
 
 async def _lane(crawl: Crawl, lane: str, *, frontier: Frontier) -> LaneStatus:
-    """The lane as it is now. One with nothing to do is not listed: it has what was just set."""
+    """The lane as it is now. A lane without tasks is not listed: it has the pace that was just set."""
     found = await frontier.lanes(crawl.id, limit=500, search=lane)
     return next((one for one in found if one.lane == lane), _own_pace(lane, crawl))
 
 
 def _own_pace(lane: str, crawl: Crawl) -> LaneStatus:
-    """A lane as it begins: at the pace of its crawl, or of its pool."""
+    """A new lane, with the pace of its crawl or pool."""
     fresh = LaneStatus(lane=lane, waiting=0, in_flight=0, interval=crawl.interval, cap=crawl.cap)
     pool = pool_of(fresh, crawl)
     interval, cap = (crawl.interval, crawl.cap) if pool is None else (pool.host_interval, pool.host_cap)
@@ -66,7 +66,7 @@ def _own_pace(lane: str, crawl: Crawl) -> LaneStatus:
 
 
 def host_shown(lane: LaneStatus, crawl: Crawl) -> HostShown:
-    """A lane as the API gives it."""
+    """The API's view of a lane."""
     own = _own_pace(lane.lane, crawl)
     return HostShown(
         host=lane.lane,

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
+from shoal.serve.access import COOKIE, SAFE_METHODS, is_open
 from shoal.serve.answers import JSON
 from shoal.serve.api.operations import Operation
 from shoal.serve.api.shapes import ErrorAnswer, NoQuery
-from shoal.serve.gate import COOKIE, SAFE_METHODS, is_open
 from shoal.version import __version__
 
 REFERENCE = "#/components/schemas/{name}"
@@ -101,7 +101,7 @@ def _query_parameters(operation: Operation, components: dict[str, Any]) -> Itera
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter's schema. One that is not given is left out: no text stands for null."""
+    """A parameter's schema. It does not allow null: a query has no text for it."""
     choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     kept = {name: value for name, value in schema.items() if name != "anyOf" and not _is_none(name, value)}
     return {**kept, **choices[0]} if len(choices) == 1 else {**kept, **({"anyOf": choices} if choices else {})}

@@ -1,4 +1,4 @@
-"""Operations of the API: what each takes and gives, and how a request becomes a call of one."""
+"""Operations of the API: their types, and how a request becomes a call of one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from starlette.routing import Route
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
+from shoal.serve.access import Role, log_change, log_refusal
 from shoal.serve.answers import JSON, Refusal, json_answer, out_of_reach, refusal_of, refused
 from shoal.serve.api.shapes import NoQuery, Shape, StartedCrawl
-from shoal.serve.gate import Role, tell_made, tell_refused
 from shoal.serve.parts import Parts
 
 PREFIX = "/api/v1"
@@ -28,7 +28,7 @@ LONG_SECONDS = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One request to an operation, its query and its body decoded."""
+    """One request to an operation, with its query and body decoded."""
 
     request: Request
     parts: Parts
@@ -42,34 +42,34 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The crawl that the path names."""
+        """The crawl in the path."""
         name: str = self.request.path_params["crawl"]
         return name
 
     def frontier(self) -> AbstractAsyncContextManager[Frontier]:
-        """The frontier, for calls that only look."""
-        return self.parts.frontier.asking()
+        """The frontier, for calls that only read."""
+        return self.parts.frontier.using()
 
     @asynccontextmanager
-    async def looking(self) -> AsyncIterator[tuple[Frontier, Crawl]]:
-        """The frontier and the crawl that the path names, for calls that only look."""
-        async with self.parts.frontier.asking() as frontier:
+    async def reading(self) -> AsyncIterator[tuple[Frontier, Crawl]]:
+        """The frontier and the crawl in the path, for calls that only read."""
+        async with self.parts.frontier.using() as frontier:
             yield frontier, await self._crawl(frontier)
 
     @asynccontextmanager
-    async def looking_long(self) -> AsyncIterator[tuple[Frontier, Crawl]]:
-        """The same for a look that may take longer, once the frontier has answered."""
-        async with self.looking() as (_, crawl):
+    async def reading_long(self) -> AsyncIterator[tuple[Frontier, Crawl]]:
+        """Like `reading`, with a longer time limit once the frontier has answered."""
+        async with self.reading() as (_, crawl):
             pass
-        async with self.parts.frontier.asking(seconds=LONG_SECONDS) as frontier:
+        async with self.parts.frontier.using(seconds=LONG_SECONDS) as frontier:
             yield frontier, crawl
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[tuple[Frontier, Crawl]]:
-        """The same for calls that change the crawl: they may take longer, once the frontier has answered."""
-        async with self.looking() as (_, crawl):
+        """Like `reading`, for calls that change the crawl: a longer time limit, and its readings expire afterwards."""
+        async with self.reading() as (_, crawl):
             pass
-        async with self.parts.frontier.asking(seconds=CHANGE_SECONDS) as frontier:
+        async with self.parts.frontier.using(seconds=CHANGE_SECONDS) as frontier:
             try:
                 yield frontier, crawl
             finally:
@@ -92,8 +92,8 @@ Handle = Callable[[Call], Awaitable[Any]]
 class Operation:
     """One method of one path. `answer` None: no content; a text: another media type than JSON.
 
-    `body` is the type of a JSON body, or media types of a streamed one. `errors`: statuses beyond the usual ones;
-    `refusal`: what errors may have in place of one line."""
+    `body` is the type of a JSON body, or the media types of a streamed one. `errors`: statuses beyond the usual ones;
+    `refusal`: the type of errors that are more than one line."""
 
     method: str
     path: str
@@ -108,7 +108,7 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """Its name in the document, and the name of its function."""
+        """The name in the OpenAPI document: that of its function."""
         return str(self.handle.__name__)
 
     @property
@@ -117,7 +117,7 @@ class Operation:
 
 
 def routes(operations: Sequence[Operation], parts: Parts) -> list[Route]:
-    """The operations as routes of the app, one for each path: so that it can say which methods a path has."""
+    """The operations as routes of the app, one for each path, so that 405 can name the methods."""
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.full_path, {})[operation.method] = operation
@@ -131,7 +131,7 @@ def _route(path: str, methods: Mapping[str, Operation], parts: Parts) -> Route:
             return await _answer(operation, request, parts)
         except (Refusal, ShoalError, OSError, TimeoutError) as error:
             refusal = _refusal_of(error)
-            tell_refused(request, operation.name, refusal)
+            log_refusal(request, operation.name, refusal)
             return refused(refusal)
 
     return Route(path, endpoint, methods=list(methods))
@@ -149,7 +149,7 @@ async def _answer(operation: Operation, request: Request, parts: Parts) -> Respo
     query = query_of(request, operation.query)
     body = await body_of(request, operation.body) if isinstance(operation.body, type) else None
     found = await operation.handle(Call(request=request, parts=parts, query=query, body=body))
-    tell_made(request, operation.name, crawl=found.id if isinstance(found, StartedCrawl) else None)
+    log_change(request, operation.name, crawl=found.id if isinstance(found, StartedCrawl) else None)
     if isinstance(found, Response):
         return found
     if operation.answer is None:
@@ -158,7 +158,7 @@ async def _answer(operation: Operation, request: Request, parts: Parts) -> Respo
 
 
 def query_of(request: Request, kind: type[msgspec.Struct]) -> msgspec.Struct:
-    """The query as its type."""
+    """Decode the query."""
     given = request.query_params.multi_items()
     names = [name for name, _ in given]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -167,14 +167,14 @@ def query_of(request: Request, kind: type[msgspec.Struct]) -> msgspec.Struct:
         found = msgspec.convert(dict(given), kind, strict=False)
     except msgspec.ValidationError as error:
         raise Refusal(422, f"the query is not understood: {error}") from None
-    # The text "null" would pass for a parameter that was not given.
+    # The text "null" would count as a missing parameter.
     if nothing := next((name for name in names if getattr(found, name) is None), None):
         raise Refusal(422, f"the parameter {nothing!r} has no value: leave it out")
     return found
 
 
 async def body_of(request: Request, kind: type[msgspec.Struct]) -> msgspec.Struct:
-    """The JSON body as its type."""
+    """Decode the JSON body."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != JSON:
         raise Refusal(415, f"the body must be JSON: send Content-Type: {JSON}")

@@ -23,13 +23,13 @@ PAGE_HEADERS = {
 
 
 async def list_items(call: Call) -> Items:
-    """The items that the crawl wrote last, newest first."""
+    """The items of the crawl, newest first."""
     wanted = call.query
     after = "" if wanted.after is None else position(wanted.after, str)
-    async with call.looking() as (_, crawl):
+    async with call.reading() as (_, crawl):
         pass
     which = ItemFilter(spider=crawl.spider, crawl=crawl.id, since=wanted.since)
-    async with call.parts.store_of(crawl).asking() as store:
+    async with call.parts.store_of(crawl).using() as store:
         page = await store.newest(which, limit=wanted.limit, after=after, search=wanted.search)
     return Items(items=[_item(item) for item in page.items], next=cursor(page.after) if page.after else None)
 
@@ -48,16 +48,16 @@ def _item(item: StoredItem) -> ItemShown:
 
 
 async def show_page(call: Call) -> Response:
-    """The archived page of a task as plain text, to be saved: nothing of it runs here."""
+    """The archived page of a task, as plain text for download."""
     key = key_given(call.query.key)
-    async with call.looking() as (_, crawl):
+    async with call.reading() as (_, crawl):
         pass
-    async with call.parts.store_of(crawl).asking() as store:
+    async with call.parts.store_of(crawl).using() as store:
         rows = await store.fetches(crawl.id, [key])
     name = next((row.archived for row in rows if row.archived), "")
     capture, body = await _archived(call, crawl, name, key)
     text = text_of(body, charset_of(body, capture.headers.get("content-type")))
-    # Not as it came: a browser would take it for a page of this server.
+    # Not with its own media type: a browser would run it as a page of this server.
     return Response(text.encode("utf-8", "replace"), media_type="text/plain; charset=utf-8", headers=PAGE_HEADERS)
 
 
@@ -69,7 +69,7 @@ async def _archived(call: Call, crawl: Crawl, name: str, key: int) -> tuple[Capt
         archive = call.parts.archive_of(crawl)
     except UsageError as error:
         raise Refusal(409, str(error)) from None
-    async with archive.asking(seconds=20.0) as pages:
+    async with archive.using(seconds=20.0) as pages:
         try:
             captures = [one for one in await pages.captures(name) if one.key == key]
         except StorageError:

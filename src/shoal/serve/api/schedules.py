@@ -1,4 +1,4 @@
-"""Schedules over HTTP: listed, made, deleted, paused, resumed, run at once. Those of shoal.toml are changed there."""
+"""Schedules over HTTP: listed, created, deleted, paused, resumed, run at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 
 from shoal.duties.schedules.config import MOST_SCHEDULES, ScheduleKeys, schedule_of
 from shoal.duties.schedules.orders import (
-    Entry,
     Orders,
+    ScheduledRun,
     change_orders,
     with_pause,
     with_run,
@@ -26,7 +26,7 @@ from shoal.serve.api.shapes import Shape
 
 
 class Schedules(Shape, frozen=True, kw_only=True):
-    """All schedules. `is_run`: a coordinator is there that starts their runs."""
+    """All schedules. `is_run`: a coordinator starts their runs."""
 
     is_run: bool
     schedules: list[ScheduleShown]
@@ -35,11 +35,11 @@ class Schedules(Shape, frozen=True, kw_only=True):
 class ScheduleRuns(Shape, frozen=True, kw_only=True):
     """The last runs of a schedule, newest first."""
 
-    runs: list[Entry]
+    runs: list[ScheduledRun]
 
 
 class AskedRun(Shape, frozen=True, kw_only=True):
-    """A run that was asked for: the name of its line in the history ends with this."""
+    """A requested run: its name in the history ends with this."""
 
     asked: str
 
@@ -52,7 +52,7 @@ async def list_schedules(call: Call) -> Schedules:
 
 
 async def create_schedule(call: Call) -> ScheduleShown:
-    """Make a schedule. Durations and cron expressions are written as in shoal.toml."""
+    """Create a schedule. Durations and cron expressions are written as in shoal.toml."""
     body: ScheduleKeys = call.body
     schedule = schedule_of(msgspec.to_builtins(body), origin="the schedule")
     call.parts.spiders.reference(schedule.spider)
@@ -79,7 +79,7 @@ async def show_schedule(call: Call) -> ScheduleShown:
 
 
 async def delete_schedule(call: Call) -> None:
-    """Remove a schedule that was made over HTTP, with its history. A run that goes on is not touched."""
+    """Delete a schedule that was created over HTTP, with its history. A current run goes on."""
     async with call.frontier() as frontier:
         shown = _named(call, await _overview(call, frontier))
         if shown.origin == "file":
@@ -88,14 +88,14 @@ async def delete_schedule(call: Call) -> None:
 
 
 async def show_schedule_history(call: Call) -> ScheduleRuns:
-    """The last 100 runs of a schedule, and those that did not take place with the reason."""
+    """The last 100 runs of a schedule, including skipped and missed ones with the reason."""
     async with call.frontier() as frontier:
         found = await _overview(call, frontier)
         return ScheduleRuns(runs=found.runs(_named(call, found).name))
 
 
 async def run_schedule(call: Call) -> AskedRun:
-    """Run a schedule as soon as the coordinator looks, also while it is paused."""
+    """Run a schedule at the coordinator's next check, even while it is paused."""
     async with call.frontier() as frontier:
         found = await _overview(call, frontier)
         name, key = _named(call, found).name, uuid.uuid4().hex[:8]
@@ -111,7 +111,7 @@ async def pause_schedule(call: Call) -> ScheduleShown:
 
 
 async def resume_schedule(call: Call) -> ScheduleShown:
-    """Let a paused schedule go on with the next run that falls due."""
+    """Resume a paused schedule with its next due run."""
     return await _set_paused(call, paused=False)
 
 
@@ -127,7 +127,7 @@ async def _overview(call: Call, frontier: Frontier) -> Overview:
 
 
 def _named(call: Call, found: Overview) -> ScheduleShown:
-    """The schedule that the path names."""
+    """The schedule in the path."""
     try:
         return found.get(call.request.path_params["schedule"])
     except UsageError as error:

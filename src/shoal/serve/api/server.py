@@ -1,24 +1,21 @@
-"""The serving process itself: its status, sign-in, health.
-
-Server-sent events over HTTP.
-"""
+"""The serving process over HTTP: status, sign-in, health, metrics, server-sent events."""
 
 from __future__ import annotations
 
 from starlette.responses import Response, StreamingResponse
 
 from shoal.errors import ShoalError
+from shoal.serve.access import COOKIE, SESSION_SECONDS, Role, checked_token, client_of
 from shoal.serve.answers import Refusal, json_answer
 from shoal.serve.api.operations import PREFIX, Call
 from shoal.serve.api.shapes import Health, SignedIn, Status
 from shoal.serve.duties import SinkSeen, firing, sinks_seen
 from shoal.serve.events import Watching
-from shoal.serve.gate import COOKIE, SESSION_SECONDS, Role, checked_token, client_of
 from shoal.serve.metrics import CONTENT_TYPE, metrics_text
 from shoal.text.secrets import masked
 from shoal.version import __version__
 
-# Proxies that collect an answer before they pass it on would hold events back.
+# Tells buffering proxies to pass events on at once.
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -30,7 +27,7 @@ async def watch(call: Call) -> Response:
             if name not in {crawl.id for crawl in await call.parts.board.crawls(frontier)}:
                 raise Refusal(404, f"there is no crawl {name!r} here: GET {PREFIX}/crawls lists them")
     if call.request.method == "HEAD":
-        # Without a body nobody would notice that the stream goes on.
+        # HEAD has no body: the stream would never end.
         return Response(media_type="text/event-stream", headers=dict(STREAM_HEADERS))
     watching: Watching = call.request.app.state.watching
     return StreamingResponse(await watching.stream(name), media_type="text/event-stream", headers=dict(STREAM_HEADERS))
@@ -95,12 +92,12 @@ async def show_metrics(call: Call) -> Response:
     surveyor = call.parts.surveyor
     sinks: list[SinkSeen] = []
     try:
-        async with call.frontier() as frontier, call.parts.inbox.asking() as inbox:
+        async with call.frontier() as frontier, call.parts.inbox.using() as inbox:
             await surveyor.look(frontier, inbox)
         sinks = await sinks_seen(call.parts)
         reached = True
     except (ShoalError, OSError):
-        # What the frontier is missed for is a figure, too: one who watches must not lose sight of everything.
+        # Answer with `shoal_frontier_up` 0 and the process's own metrics.
         reached = False
     text = metrics_text(surveyor, sinks, reached=reached)
     return Response(text, headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})

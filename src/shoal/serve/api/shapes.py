@@ -1,4 +1,4 @@
-"""What the API takes and gives: every body, answer and query as a type. The OpenAPI document is made from them."""
+"""The types of all bodies, answers and queries of the API, from which the OpenAPI document is made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A body or a query: what it may not have is refused, not ignored."""
+    """A body or a query; unknown fields are refused."""
 
 
 class NoQuery(Given, frozen=True, kw_only=True):
@@ -79,8 +79,8 @@ class KindOfTasks(Shape, frozen=True, kw_only=True):
 
 
 class CrawlSummary(Shape, frozen=True, kw_only=True):
-    """A crawl at a glance. `errors` are dead letters and retries. `refusal`: why this shoal leaves the crawl alone; its
-    counts are not known then. `kinds` is empty where all tasks are of the kind http."""
+    """A crawl at a glance. `errors` are dead letters and retries. `refusal`: why this version cannot use the crawl;
+    its counts are unknown then. `kinds` is empty if all tasks have the kind http."""
 
     id: str
     spider: str
@@ -113,7 +113,7 @@ class ResultPlacesShown(Shape, frozen=True, kw_only=True):
 
 
 class CrawlDetail(CrawlSummary, frozen=True, kw_only=True):
-    """A crawl with everything that is counted, and the settings that its workers work by."""
+    """A crawl with all its counts and its settings."""
 
     outcomes: dict[str, int] = {}
     rejected: dict[str, int] = {}
@@ -132,7 +132,7 @@ class Crawls(Shape, frozen=True, kw_only=True):
 
 
 class Alert(Shape, frozen=True, kw_only=True):
-    """Something that people wanted to be told."""
+    """A firing alert."""
 
     name: str
     crawl: str = ""
@@ -141,7 +141,7 @@ class Alert(Shape, frozen=True, kw_only=True):
 
 
 class Status(Shape, frozen=True, kw_only=True):
-    """This process, where it looks, and what it cannot reach."""
+    """This process, its places, and what it cannot reach."""
 
     version: str
     frontier: str
@@ -192,7 +192,7 @@ class StartedCrawl(CrawlSummary, frozen=True, kw_only=True):
     log: str
 
 
-class HistoryWanted(Given, frozen=True, kw_only=True):
+class HistoryQuery(Given, frozen=True, kw_only=True):
     seconds: Annotated[float, msgspec.Meta(ge=1, le=32 * 86_400)] = 300.0
     most: Annotated[int, msgspec.Meta(ge=1, le=2000)] = 300
 
@@ -233,13 +233,13 @@ class PriorityGiven(Given, frozen=True, kw_only=True):
     priority: Annotated[int, msgspec.Meta(ge=-1000, le=1000, description="over other crawls; 0 is the usual one")]
 
 
-class HostsWanted(Page, frozen=True, kw_only=True):
+class HostsQuery(Page, frozen=True, kw_only=True):
     search: Text = ""
 
 
 class HostShown(Shape, frozen=True, kw_only=True):
-    """A host, or a host via a pool. `why` says why it rests, until when, or why it does not go at the
-    crawl's own pace: "429, asked to wait 600 s (Retry-After); rests until 14:03:10"."""
+    """A host, or a host via a pool. `why` is why it rests and until when, or why it has another pace than the
+    crawl: "429, asked to wait 600 s (Retry-After); rests until 14:03:10"."""
 
     host: str
     waiting: int
@@ -287,7 +287,7 @@ class ExitShown(Shape, frozen=True, kw_only=True):
 
 
 class OfferShown(Shape, frozen=True, kw_only=True):
-    """What a machine offers to a pool: how many exits, and how many workers there use them."""
+    """The exits that a machine offers to a pool, and the number of workers there that use them."""
 
     machine: str
     pool: str
@@ -301,7 +301,7 @@ class Exits(Shape, frozen=True, kw_only=True):
     offers: list[OfferShown] = []
 
 
-class ItemsWanted(Page, frozen=True, kw_only=True):
+class ItemsQuery(Page, frozen=True, kw_only=True):
     search: Annotated[str, msgspec.Meta(max_length=200)] = ""
     since: GivenMoment | None = None
 
@@ -324,7 +324,7 @@ class Items(Shape, frozen=True, kw_only=True):
     next: str | None = None
 
 
-class LettersWanted(Page, frozen=True, kw_only=True):
+class LettersQuery(Page, frozen=True, kw_only=True):
     host: HostName | None = None
     reason: Text | None = None
     since: GivenMoment | None = None
@@ -343,8 +343,8 @@ class LetterShown(Shape, frozen=True, kw_only=True):
 
 
 class Letters(Shape, frozen=True, kw_only=True):
-    """Dead letters, newest first. `total` counts all of the crawl, `matching` those of the filter on all pages;
-    `matching_is_least`: only the newest 20,000 were looked at, there may be more."""
+    """Dead letters, newest first. `total` counts all of the crawl, `matching` those that the filter selects on all
+    pages; `matching_is_least`: only the newest 20,000 were read, there may be more."""
 
     letters: list[LetterShown]
     total: int
@@ -382,23 +382,23 @@ class Rejected(Shape, frozen=True, kw_only=True):
     reasons: list[RejectedReason]
 
 
-class FateWanted(Given, frozen=True, kw_only=True):
+class FateQuery(Given, frozen=True, kw_only=True):
     url: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
     method: Annotated[str, msgspec.Meta(max_length=20)] | None = None
 
 
 class Fates(Shape, frozen=True, kw_only=True):
-    """What became of every task of a URL, as `shoal why --json` tells it."""
+    """What became of every task of a URL, as `shoal why --json` prints it."""
 
     fates: list[dict[str, Any]]
 
 
-class PageWanted(Given, frozen=True, kw_only=True):
+class PageQuery(Given, frozen=True, kw_only=True):
     key: Key
 
 
 class AddedUrls(Shape, frozen=True, kw_only=True):
-    """What became of the lines that were taken. `error`: why the rest was not."""
+    """What became of the lines that were taken. `error`: why the rest was refused."""
 
     taken: int
     new: int

@@ -94,10 +94,10 @@ OPERATIONS = (
         status=201,
         errors=MISSING,
     ),
-    _look("/history", show_history, shapes.History, shapes.HistoryWanted),
+    _look("/history", show_history, shapes.History, shapes.HistoryQuery),
     _look("/advice", show_advice, Advice),
     _look("/workers", list_workers, shapes.Workers),
-    _look("/hosts", list_hosts, shapes.Hosts, shapes.HostsWanted),
+    _look("/hosts", list_hosts, shapes.Hosts, shapes.HostsQuery),
     Operation(
         method="PUT",
         path=f"{ONE}/hosts/{{host}}",
@@ -107,14 +107,14 @@ OPERATIONS = (
         errors=MISSING,
     ),
     _look("/exits", list_exits, shapes.Exits, shapes.Page),
-    _look("/items", list_items, shapes.Items, shapes.ItemsWanted),
-    _look("/dead", list_dead, shapes.Letters, shapes.LettersWanted),
+    _look("/items", list_items, shapes.Items, shapes.ItemsQuery),
+    _look("/dead", list_dead, shapes.Letters, shapes.LettersQuery),
     _change("/dead/requeue", requeue_dead, shapes.Requeued, shapes.LetterChoice),
     _change("/dead/drop", drop_dead, shapes.Dropped, shapes.LetterChoice),
     _look("/rejected", list_rejected, shapes.Rejected),
-    _look("/why", explain_url, shapes.Fates, shapes.FateWanted),
+    _look("/why", explain_url, shapes.Fates, shapes.FateQuery),
     Operation(
-        method="GET", path=f"{ONE}/page", handle=show_page, answer="text/plain", query=shapes.PageWanted, errors=MISSING
+        method="GET", path=f"{ONE}/page", handle=show_page, answer="text/plain", query=shapes.PageQuery, errors=MISSING
     ),
     Operation(
         method="POST",

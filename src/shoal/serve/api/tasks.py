@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.frontier.rules.keys import key_given, key_shown
-from shoal.insight.fate import Choice, Fate, document, fates_of
+from shoal.insight.why import Choice, Fate, document, fates_of
 from shoal.model import Crawl, DeadCount, DeadFilter, DeadLetter
 from shoal.run.steering import clear_dead, lane_given
 from shoal.serve.answers import Refusal, cursor, position
@@ -16,7 +16,7 @@ from shoal.serve.api.shapes import (
     LetterChoice,
     Letters,
     LetterShown,
-    LettersWanted,
+    LettersQuery,
     Rejected,
     RejectedReason,
     Requeued,
@@ -26,17 +26,17 @@ from shoal.text.secrets import masked_text
 from shoal.urls.scope import REASONS
 
 REASONS_SHOWN = 100
-# Letters of one and the same moment that a page may begin behind.
+# The most letters with the same time that a page may begin after.
 MOST_OF_A_MOMENT = 100_000
 
 
 async def list_dead(call: Call) -> Letters:
-    """Dead letters, newest first: those that match every parameter. A reason is given by how it begins."""
-    wanted: LettersWanted = call.query
+    """Dead letters that match every parameter, newest first. `reason` matches the beginning of a reason."""
+    wanted: LettersQuery = call.query
     until, passed = (None, 0) if wanted.after is None else position(wanted.after, tuple[float, int])
     passed = max(0, min(passed, MOST_OF_A_MOMENT))
     which = _filter(wanted.host, wanted.reason, wanted.since, until=until)
-    async with call.looking() as (frontier, crawl):
+    async with call.reading() as (frontier, crawl):
         found = await frontier.dead(crawl.id, which, limit=passed + wanted.limit + 1)
         total = (await frontier.progress(crawl.id)).dead
         wide = _filter(wanted.host, wanted.reason, wanted.since)
@@ -54,7 +54,7 @@ async def list_dead(call: Call) -> Letters:
 
 
 def _place(passed: list[DeadLetter]) -> tuple[float, int]:
-    """Where the next page begins: the time of the last letter, and how many of that very time were shown."""
+    """The position of the next page: the time of the last letter, and how many letters of that time were shown."""
     last = passed[-1].at
     return last, sum(letter.at == last for letter in passed)
 
@@ -106,7 +106,7 @@ def _filter(
 
 async def list_rejected(call: Call) -> Rejected:
     """Why links were kept out, how many, and a few of them."""
-    async with call.looking() as (frontier, crawl):
+    async with call.reading() as (frontier, crawl):
         counts = sorted((await frontier.progress(crawl.id)).rejected.items(), key=lambda pair: -pair[1])
         rows = [
             RejectedReason(
@@ -123,10 +123,10 @@ async def list_rejected(call: Call) -> Rejected:
 async def explain_url(call: Call) -> Fates:
     """What became of a URL: every task of it, or the rule that kept it out."""
     choice = Choice(method=call.query.method and call.query.method.upper())
-    async with call.looking_long() as (frontier, crawl):
+    async with call.reading_long() as (frontier, crawl):
 
         async def store_of(_: Crawl) -> Store | None:
-            # Without the store the frontier alone tells, which is less.
+            # Without the store only the frontier is read, which knows less.
             try:
                 return await call.parts.store_of(crawl).opened()
             except Refusal:
@@ -138,7 +138,7 @@ async def explain_url(call: Call) -> Fates:
 
 
 def _fate(fate: Fate) -> dict[str, Any]:
-    """The fate with its keys as texts: not every language has integers of 64 bits."""
+    """The fate with its keys as text: not every language has 64-bit integers."""
     shown = document(fate)
     lines = shown["attempts"] if shown["fetch"] is None else [shown["fetch"], *shown["attempts"]]
     for keyed in (shown, *lines):

@@ -30,7 +30,7 @@ async def add_urls(call: Call) -> Response:
     media = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media not in (TEXT, LINES):
         raise Refusal(415, f"send one URL per line as {TEXT}, or one JSON request per line as {LINES}")
-    async with call.looking() as (_, crawl):
+    async with call.reading() as (_, crawl):
         pass
     taking = Taking(call, crawl, is_json=media == LINES)
     try:
@@ -45,7 +45,7 @@ async def add_urls(call: Call) -> Response:
 
 
 class Taking:
-    """Takes the lines of one request, batch by batch. A refusal says what was taken before it."""
+    """Takes the lines of one request, batch by batch. A refusal reports what was taken before."""
 
     def __init__(self, call: Call, crawl: Crawl, *, is_json: bool) -> None:
         self._call = call
@@ -57,7 +57,7 @@ class Taking:
         self._taken = 0
 
     def answer(self, refusal: Refusal | None = None) -> Response:
-        """What became of the lines, and why the rest was not taken."""
+        """The report on the taken lines, and why the rest was refused."""
         added = self._added
         found = AddedUrls(
             taken=self._taken,
@@ -84,7 +84,7 @@ class Taking:
 
     async def _take(self, lines: list[bytes]) -> None:
         requests = [self._request(line, self._taken + number) for number, line in enumerate(lines, start=1)]
-        async with self._call.parts.frontier.asking() as frontier:
+        async with self._call.parts.frontier.using() as frontier:
             await self._check_room(frontier)
             await add_requests(requests, self._added, intake=self._intake, frontier=frontier)
         self._taken += len(lines)
@@ -112,7 +112,7 @@ class Taking:
 
 
 async def lines_of(request: Request) -> AsyncIterator[bytes]:
-    """The lines of a body as they come. No line may be longer than MOST_LINE; the body may have any length."""
+    """The lines of a body as they arrive: each at most MOST_LINE long, any number of them."""
     rest, number = b"", 0
     try:
         async for chunk in request.stream():

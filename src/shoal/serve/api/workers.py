@@ -18,15 +18,15 @@ MOST_EXITS = 100_000
 
 
 async def show_history(call: Call) -> History:
-    """The crawl over the last `seconds`, as points that are evenly spaced."""
-    async with call.looking() as (frontier, crawl):
+    """The crawl over the last `seconds`, as evenly spaced points."""
+    async with call.reading() as (frontier, crawl):
         points = await frontier.points(crawl.id, seconds=call.query.seconds, most=call.query.most)
     return History(points=points)
 
 
 async def list_workers(call: Call) -> Workers:
-    """The latest 200 workers of the crawl, also those that left or were lost."""
-    async with call.looking() as (frontier, crawl):
+    """The latest 200 workers of the crawl, including those that left or were lost."""
+    async with call.reading() as (frontier, crawl):
         members, code = await crew_of(crawl.id, frontier=frontier), code_known(crawl)
     return Workers(workers=[_worker(member, code) for member in members])
 
@@ -57,10 +57,10 @@ def _worker(member: Member, code: SpiderCode) -> WorkerShown:
 
 
 async def list_exits(call: Call) -> Exits:
-    """Every exit towards every host that it was used for, by name."""
+    """Every exit for every host that it was used for, by name."""
     limit = call.query.limit
     skip = 0 if call.query.after is None else max(0, min(position(call.query.after, int), MOST_EXITS))
-    async with call.looking() as (frontier, crawl):
+    async with call.reading() as (frontier, crawl):
         found = (await frontier.exits(crawl.id, limit=skip + limit + 1))[skip:]
         offers = offers_of(await at_work(crawl.id, frontier=frontier))
     now = {name_on(one.machine, one.pool) for one in offers}

@@ -27,7 +27,11 @@ class HttpReceiver:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                length = int(self.headers.get("Content-Length", 0))
+                body = self.rfile.read(length)
+                if len(body) < length:
+                    self.close_connection = True  # The client broke off: that is no request.
+                    return
                 with receiver._lock:
                     headers = {name.lower(): value for name, value in self.headers.items()}
                     receiver.received.append(Received(self.path, headers, body))
@@ -40,7 +44,8 @@ class HttpReceiver:
                 """Nothing: a test's output is its own."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.port = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
 

@@ -28,6 +28,8 @@ class LineRelay:
         self._is_open.set()
         self._reopening: asyncio.TimerHandle | None = None
         self._bytes_left: int | None = None
+        self._most_words: int | None = None
+        self._word = b""
 
     @property
     def lines(self) -> int:
@@ -73,6 +75,11 @@ class LineRelay:
         """Close the connection of the next answer after this many of its bytes."""
         self._bytes_left = after
 
+    def close_after(self, times: int | None, word: bytes) -> None:
+        """Close every line on which a client sends this word more than so many times, before the next one passes; None:
+        no more of this."""
+        self._most_words, self._word = times, word
+
     async def close(self) -> None:
         """Close it. Closing again is harmless."""
         self.cut()
@@ -108,10 +115,19 @@ class LineRelay:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, line: _Line | None = None
     ) -> None:
         """One direction, until it ends; `line` is given for answers."""
+        words, tail = 0, b""
         # uvloop raises RuntimeError for a line that was closed meanwhile.
         with contextlib.suppress(OSError, RuntimeError):
             while chunk := await reader.read(CHUNK_BYTES):
                 await self._is_open.wait()
+                if line is None and self._most_words is not None:
+                    parts = (tail + chunk).split(self._word)
+                    words += len(parts) - 1
+                    if words > self._most_words:
+                        kept = self._word.join(parts[: len(parts) - (words - self._most_words)])
+                        writer.write(kept[len(tail) :])
+                        return
+                    tail = parts[-1][1 - len(self._word) :]
                 if line is not None and self._bytes_left is not None:
                     writer.write(chunk[: self._bytes_left])
                     self._bytes_left = None

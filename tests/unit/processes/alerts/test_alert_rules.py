@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.duties.alerts.config import AlertRules
-from shoal.duties.alerts.rules import Disk, Sight, disk_findings, findings_of, sink_findings
+from shoal.duties.alerts.rules import Disk, WatchedCrawl, disk_findings, findings_of, sink_findings
 from shoal.model import Budgets, Crawl, CrawlState, Point, Progress, WorkerBeat
 from shoal.store.base import SinkPlace, SinkState
 from shoal.worker.workers import Member, Presence
@@ -28,13 +28,15 @@ def member(presence: Presence = Presence.WORKING, *, ago: float = 0.0, name: str
     return Member(beat, presence)
 
 
-def sight(*, points: Any = (), crew: Any = (), budget: float = 0.0, mean: float | None = None, **counts: Any) -> Sight:
+def watched(
+    *, points: Any = (), crew: Any = (), budget: float = 0.0, mean: float | None = None, **counts: Any
+) -> WatchedCrawl:
     progress = Progress(**{"state": RUNNING, "queued": 10, **counts})
     crawl = Crawl(id="c", spider="s", created=NOW - 3600, budgets=Budgets(cost=budget))
-    return Sight(crawl=crawl, progress=progress, now=NOW, points=points, crew=crew, write_seconds=mean)
+    return WatchedCrawl(crawl=crawl, progress=progress, now=NOW, points=points, crew=crew, write_seconds=mean)
 
 
-def found(seen: Sight, **rules: Any) -> list[str]:
+def found(seen: WatchedCrawl, **rules: Any) -> list[str]:
     return [finding.text for finding in findings_of(seen, AlertRules(**rules))]
 
 
@@ -54,77 +56,77 @@ def queue_of(*numbers: int) -> list[Point]:
     ],
 )
 def test_a_queue_grows_when_it_grows_in_every_fifth_of_the_time(numbers: Any, grows: bool) -> None:
-    assert bool(found(sight(points=queue_of(*numbers)), queue_growing=10 * MINUTE)) is grows
+    assert bool(found(watched(points=queue_of(*numbers)), queue_growing=10 * MINUTE)) is grows
 
 
 def test_a_history_that_is_too_short_says_nothing_of_a_queue() -> None:
-    assert not found(sight(points=queue_of(0, 10, 20, 30, 40)), queue_growing=10 * MINUTE)
-    assert not found(sight(points=[]), queue_growing=10 * MINUTE)
+    assert not found(watched(points=queue_of(0, 10, 20, 30, 40)), queue_growing=10 * MINUTE)
+    assert not found(watched(points=[]), queue_growing=10 * MINUTE)
 
 
 @pytest.mark.parametrize(("dead", "fires"), [(30, True), (20, False)])
 def test_the_share_of_errors_counts_what_happened_in_the_window(dead: int, fires: bool) -> None:
     before = [point(30, done=0, dead=500), point(9, done=100, dead=500, retried=7)]
-    seen = sight(points=before, done=180, dead=500 + dead, retried=7)
+    seen = watched(points=before, done=180, dead=500 + dead, retried=7)
     assert bool(found(seen, error_share=0.2)) is fires
 
 
 def test_a_handful_of_attempts_is_no_share() -> None:
-    assert not found(sight(points=[point(9)], done=1, dead=5), error_share=0.2)
+    assert not found(watched(points=[point(9)], done=1, dead=5), error_share=0.2)
 
 
 def test_no_page_for_long_is_no_progress() -> None:
     points = [point(12, done=5), point(5, done=5)]
     rules = {"no_progress": 10 * MINUTE}
-    (text,) = found(sight(points=points, done=5, crew=[member()]), **rules)
+    (text,) = found(watched(points=points, done=5, crew=[member()]), **rules)
     assert text == "c: no page has ended for 10 minutes; 10 tasks left, 1 worker at work"
-    assert not found(sight(points=points, done=6, crew=[member()]), **rules)
-    assert not found(sight(points=points[1:], done=5, crew=[member()]), **rules)
-    assert not found(sight(points=points, done=5, crew=[member()], state=CrawlState.PAUSED), **rules)
-    assert not found(sight(points=points, done=5, crew=[member()], queued=0), **rules)
+    assert not found(watched(points=points, done=6, crew=[member()]), **rules)
+    assert not found(watched(points=points[1:], done=5, crew=[member()]), **rules)
+    assert not found(watched(points=points, done=5, crew=[member()], state=CrawlState.PAUSED), **rules)
+    assert not found(watched(points=points, done=5, crew=[member()], queued=0), **rules)
 
 
 def test_a_crawl_that_people_have_stopped_makes_no_progress_on_purpose() -> None:
     points, rules = [point(12, done=5)], {"no_progress": 10 * MINUTE}
-    assert not found(sight(points=points, done=5, crew=[member(Presence.LEFT)]), **rules)
-    assert found(sight(points=points, done=5, crew=[member(Presence.LEFT), member(Presence.GONE, ago=900)]), **rules)
-    assert not found(sight(points=points, done=5, crew=[member(Presence.GONE, ago=200_000)]), **rules)
+    assert not found(watched(points=points, done=5, crew=[member(Presence.LEFT)]), **rules)
+    assert found(watched(points=points, done=5, crew=[member(Presence.LEFT), member(Presence.GONE, ago=900)]), **rules)
+    assert not found(watched(points=points, done=5, crew=[member(Presence.GONE, ago=200_000)]), **rules)
 
 
 def test_a_worker_that_is_gone_without_a_word_is_lost_for_a_while() -> None:
     lost = [member(Presence.GONE, ago=30, name=f"w{number}") for number in range(5)]
-    (text,) = found(sight(crew=lost), worker_lost=10 * MINUTE)
+    (text,) = found(watched(crew=lost), worker_lost=10 * MINUTE)
     assert text == "c: 5 workers lost in the last 10 minutes: w0, w1, w2 and 2 more"
-    assert not found(sight(crew=[member(Presence.LEFT), member()]), worker_lost=10 * MINUTE)
-    assert not found(sight(crew=[member(Presence.GONE, ago=700)]), worker_lost=10 * MINUTE)
+    assert not found(watched(crew=[member(Presence.LEFT), member()]), worker_lost=10 * MINUTE)
+    assert not found(watched(crew=[member(Presence.GONE, ago=700)]), worker_lost=10 * MINUTE)
 
 
 def test_dead_letters_are_too_many_above_the_number_also_after_the_end() -> None:
-    assert found(sight(dead=11), dead_letters=10)
-    assert found(sight(dead=11, state=CrawlState.FINISHED), dead_letters=10)
-    assert found(sight(dead=1), dead_letters=0)
-    assert not found(sight(dead=10), dead_letters=10)
+    assert found(watched(dead=11), dead_letters=10)
+    assert found(watched(dead=11, state=CrawlState.FINISHED), dead_letters=10)
+    assert found(watched(dead=1), dead_letters=0)
+    assert not found(watched(dead=10), dead_letters=10)
 
 
 def test_a_budget_is_spent_from_its_share_on() -> None:
-    assert found(sight(budget=10.0, cost=9.0), budget_spent=0.9)
-    assert not found(sight(budget=10.0, cost=8.9), budget_spent=0.9)
-    assert not found(sight(cost=8.9), budget_spent=0.9)
+    assert found(watched(budget=10.0, cost=9.0), budget_spent=0.9)
+    assert not found(watched(budget=10.0, cost=8.9), budget_spent=0.9)
+    assert not found(watched(cost=8.9), budget_spent=0.9)
 
 
 def test_a_deadline_is_missed_by_a_crawl_that_is_not_finished() -> None:
-    assert found(sight(), deadline=3000.0)
-    assert found(sight(state=CrawlState.PAUSED), deadline=3000.0)
-    assert not found(sight(), deadline=4000.0)
-    assert not found(sight(state=CrawlState.FINISHED), deadline=3000.0)
+    assert found(watched(), deadline=3000.0)
+    assert found(watched(state=CrawlState.PAUSED), deadline=3000.0)
+    assert not found(watched(), deadline=4000.0)
+    assert not found(watched(state=CrawlState.FINISHED), deadline=3000.0)
 
 
 def test_a_store_is_slow_by_its_writes_or_when_workers_wait_for_it() -> None:
-    assert found(sight(mean=2.5), store_slow=2.0) == ["c: a write to its store takes 2.5 s"]
-    assert not found(sight(mean=1.5), store_slow=2.0)
-    assert not found(sight(), store_slow=2.0)
+    assert found(watched(mean=2.5), store_slow=2.0) == ["c: a write to its store takes 2.5 s"]
+    assert not found(watched(mean=1.5), store_slow=2.0)
+    assert not found(watched(), store_slow=2.0)
     waits = member(troubles=("the store: waiting for 40 s: cannot reach PostgreSQL",))
-    assert found(sight(crew=[waits]), store_slow=2.0) == ["c: the store: waiting for 40 s: cannot reach PostgreSQL"]
+    assert found(watched(crew=[waits]), store_slow=2.0) == ["c: the store: waiting for 40 s: cannot reach PostgreSQL"]
 
 
 def test_a_disk_is_nearly_full_below_the_share() -> None:
@@ -135,7 +137,7 @@ def test_a_disk_is_nearly_full_below_the_share() -> None:
 
 
 def test_what_is_not_watched_for_is_not_found() -> None:
-    assert not found(sight(dead=1000, points=queue_of(*range(20)), crew=[member(Presence.GONE)]))
+    assert not found(watched(dead=1000, points=queue_of(*range(20)), crew=[member(Presence.GONE)]))
 
 
 def test_a_sink_is_behind_when_its_oldest_change_has_waited_too_long() -> None:

@@ -39,7 +39,7 @@ export function showWorkers(root, { app, id, signal, isMoving }) {
       { title: "Memory", kind: "number", cell: (row) => bytes(row.memory_bytes) },
       { title: "CPU", kind: "number", cell: (row) => percent(row.load) },
       { title: "Since", kind: "number", cell: (row) => moment(row.started) },
-      { title: "Last sign of life", kind: "number", cell: (row) => (row.left ? `left ${moment(row.left)}` : ago(row.seen)) },
+      { title: "Last heartbeat", kind: "number", cell: (row) => (row.left ? `left ${moment(row.left)}` : ago(row.seen)) },
     ],
   });
   root.append(h("h2", {}, "Workers"), table.element);

@@ -1,7 +1,4 @@
-"""What became of one URL, from the frontier, the fetch log and the rules.
-
-What became of a URL, in one sentence and as a document.
-"""
+"""What became of one URL, from the frontier, the fetch log and the rules: as a sentence and as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from shoal.text.secrets import MASK, masked_headers
 from shoal.urls.canonical import Link, canonical, named_key, spelling_names
 from shoal.urls.scope import RAISED_BY, REASONS
 
-# Rules that depend on where and when a link was found: only their counters show that they kept out something.
+# Rules that depend on where and when a link was found: only their counters show that they rejected links.
 CIRCUMSTANCES = ("max_pages", "max_per_host", "max_per_shape", "facets", "equal_pages", "depth", "too_many_links")
 MERGED_SHOWN = 10
 TASKS_SHOWN = 20
@@ -36,7 +33,7 @@ KNOWN_TTL, SKIP_KNOWN = "known_ttl", "skip_known"
 
 
 class PageItem(msgspec.Struct, frozen=True, kw_only=True):
-    """An item that a page yielded, as it is stored now. `data` is None where it is larger than DATA_SHOWN."""
+    """An item that a page yielded, as stored now. `data` is None if it is larger than DATA_SHOWN."""
 
     key: str
     url: str
@@ -50,13 +47,13 @@ class PageItem(msgspec.Struct, frozen=True, kw_only=True):
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one task of a URL in one crawl.
 
-    - `attempts`: the lines of the fetch log that are kept, newest first; `fetch` is the latest
-    - `items`: those of the latest attempt that yielded any, the first few of them
-    - `kept_out`: the rule that kept it out; `maybe`: rules that may have
+    - `attempts`: lines of the fetch log, newest first; `fetch` is the latest
+    - `items`: the first items of the latest attempt that yielded any
+    - `kept_out`: the rule that rejected it; `maybe`: rules that may have rejected it
     - `request`: its method, with size and hash of its body; `is_plain`: its key comes from the URL alone
-    - `set_aside`: records that could not be read, where nothing else is known of the task
-    - `untold`: why no more is known of it: `known_ttl`, the crawl has forgotten its URLs; `skip_known`, an earlier one
-      has done it"""
+    - `set_aside`: unreadable records of the crawl, if nothing else is known of the task
+    - `untold`: why no more is known: `known_ttl`, the crawl has forgotten its URLs; `skip_known`, an earlier crawl has
+      done it"""
 
     url: str
     crawl: str
@@ -83,7 +80,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Log(Protocol):
-    """The part of a store that is asked here."""
+    """The methods of a store that are used here."""
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]: ...
 
@@ -95,7 +92,7 @@ class Log(Protocol):
 
 
 class NoLog:
-    """Stands for the log of a crawl whose store is out of reach: the frontier alone tells less."""
+    """The empty log, for a crawl whose store cannot be reached."""
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """None."""
@@ -115,18 +112,18 @@ class NoLog:
 
 
 async def fate_of(url: str, crawls: Sequence[Crawl], *, frontier: Frontier, store_of: StoreOf) -> Fate:
-    """What became of the URL's first task in the newest crawl that knows it; else why the newest does not know it."""
+    """The URL's first task in the newest crawl that knows it; else why the newest crawl does not know it."""
     return (await fates_of(url, crawls, frontier=frontier, store_of=store_of))[0]
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of the tasks of a URL are meant."""
+    """Selects tasks of a URL."""
 
     method: str | None = None
     key: int | None = None
 
     def has(self, key: int, request: str) -> bool:
-        """Whether a task with this key and request is meant."""
+        """Whether a task with this key and request is selected."""
         return self.key in (None, key) and self.method in (None, request.partition(" ")[0])
 
 
@@ -136,9 +133,9 @@ ANY_TASK = Choice()
 async def fates_of(
     url: str, crawls: Sequence[Crawl], *, frontier: Frontier, store_of: StoreOf, choice: Choice = ANY_TASK
 ) -> list[Fate]:
-    """What became of every task of the URL in the newest crawl that has one: the plain one first, then the newest of
-    those with another method or body, or with a key of their own, one more than TASKS_SHOWN at most. Where there are
-    more, those of the choice come first. If no crawl has one: why the newest does not know the URL."""
+    """Every task of the URL in the newest crawl that has one: first the plain one, then tasks with another method, body
+    or key, newest first; at most TASKS_SHOWN + 1, those of `choice` first. If no crawl has one: why the newest crawl
+    does not know the URL."""
     url = canonical(url)
     for crawl in crawls:
         store: Log = await store_of(crawl) or NoLog()
@@ -165,21 +162,20 @@ async def fates_of(
 
 
 def _without_traces(fates: list[Fate]) -> list[Fate]:
-    """A task whose record was set aside leaves its key, which looks done, and a dead letter of its own: only that is
-    told."""
+    """A task whose record was set aside leaves its key, which looks done, and a dead letter: keep only the letter."""
     is_told = any(fate.key == bad_record_key(fate.merged_with or fate.url) for fate in fates)
     return [fate for fate in fates if not (is_told and fate.set_aside)]
 
 
 def _age(row: FetchRow | None, status: TaskStatus | None) -> float:
-    """When the task was last heard of."""
+    """The time of the latest fact about the task."""
     created = status.task.created if status is not None and status.task is not None else 0.0
     return max(row.at if row is not None else 0.0, created)
 
 
 @dataclass(frozen=True, kw_only=True)
 class UrlTasks:
-    """Puts together what is known of tasks of one URL."""
+    """Collects what is known of the tasks of one URL."""
 
     url: str
     link: Link
@@ -188,7 +184,7 @@ class UrlTasks:
     store: Log
 
     async def of_others(self, spellings: Sequence[str], rows: Sequence[FetchRow], *, choice: Choice) -> list[Fate]:
-        """The tasks of the URL that its plain key does not lead to, newest first, those of the choice before others."""
+        """The tasks of the URL other than the plain one, newest first, those of `choice` before others."""
         lane, crawl = self.link.lane, self.crawl
         kinds = (await self.frontier.progress(crawl.id)).kinds
         stages = [stage_lane(lane, kind) for kind in kinds]
@@ -207,10 +203,10 @@ class UrlTasks:
         return [await self.of(key, lines.get(key), statuses.get(key)) for key in keys[: TASKS_SHOWN + 1]]
 
     async def of(self, key: int, fetch: FetchRow | None, status: TaskStatus | None) -> Fate:
-        """What became of the task with this key."""
+        """The fate of the task with this key."""
         crawl, store = self.crawl, self.store
         if status is None:
-            # Only an expired key must be asked for: a task in the log that is not waiting, leased or dead is done.
+            # A task in the log that is not waiting, leased or dead is done, unless its key may have expired.
             is_asked = bool(crawl.dedup_ttl) and crawl.keys == "known"
             status = await self.frontier.look_up(crawl.id, key) if is_asked else TaskStatus(state=TaskState.DONE)
         parent = status.task.parent if status.task else fetch.parent if fetch else None
@@ -265,7 +261,7 @@ def _request(status: TaskStatus | None, fetch: FetchRow | None) -> str:
 
 
 async def known_key(url: str, crawl: Crawl, *, frontier: Frontier) -> int:
-    """The key by which a crawl knows a canonical URL: that of the page, or of this spelling if a redirect led to it."""
+    """The key of a canonical URL in the crawl: of the page, or of this spelling if a redirect led to it."""
     key = url_rules_of(crawl).resolve(url).key
     for spelled in map(named_key, reversed(spelling_names(key, url))):
         if (await frontier.look_up(crawl.id, spelled)).state is not TaskState.UNKNOWN:
@@ -274,7 +270,7 @@ async def known_key(url: str, crawl: Crawl, *, frontier: Frontier) -> int:
 
 
 async def _is_forgotten(link: Link, crawl: Crawl, *, store: Log) -> bool:
-    """Whether the crawl had this URL, and its key has expired or was dropped: then only the fetch log still has it."""
+    """Whether only the fetch log still has the URL: its key has expired or was dropped."""
     forgets = crawl.dedup_ttl or crawl.keys != "known"
     return bool(forgets and await store.fetches(crawl.id, [link.key]))
 
@@ -307,7 +303,7 @@ async def _unknown(url: str, crawl: Crawl, *, frontier: Frontier) -> Fate:
 
 
 async def _sampled(url: str, crawl: Crawl, progress: Progress, *, frontier: Frontier) -> str | None:
-    """The rule for which exactly this URL was kept as a sample."""
+    """The rule that has this URL as a sample of rejected links."""
     for reason in progress.rejected:
         if reason in REASONS and reason != "merged" and url in await frontier.samples(crawl.id, reason):
             return reason
@@ -322,14 +318,14 @@ async def _robots_allow(link: Link, crawl: Crawl, *, frontier: Frontier) -> bool
 
 
 async def _merged(crawl: Crawl, key: int, taken: str, *, frontier: Frontier) -> list[str]:
-    """Other spellings of this URL that were found, as far as they were kept as samples."""
+    """Other spellings of this URL among the samples of merged links."""
     rules = url_rules_of(crawl)
     samples = await frontier.samples(crawl.id, "merged")
     return [url for url in dict.fromkeys(samples) if url != taken and rules.resolve(url).key == key][:MERGED_SHOWN]
 
 
 def _lane(link: Link, crawl: Crawl, *, exit_name: str = "") -> str:
-    """The lane of the pool whose exit was used; else of the pool that requests take when they name none."""
+    """The lane via the pool of the exit that was used, else via the crawl's default pool."""
     pool = exit_name.partition("/")[0] or record_of(crawl).pool or DIRECT
     return link.lane if pool == DIRECT else f"{link.lane}{VIA}{pool}"
 
@@ -339,12 +335,12 @@ def _settings(crawl: Crawl) -> Settings:
 
 
 def document(fate: Fate) -> dict[str, Any]:
-    """For scripts."""
+    """The fate for JSON, without secrets."""
     task = fate.task.task
     if task is not None:
-        # A request's headers and body may hold secrets that are only for its site.
+        # Headers and body of a request may hold secrets.
         headers = masked_headers(task.headers) if task.headers else None
-        # Bytes in it are no spider's own: what an integration keeps of its requests, cookies too.
+        # Bytes in meta come from an integration, not from a spider, and may hold cookies.
         meta = {name: MASK if isinstance(value, bytes) else value for name, value in (task.meta or {}).items()}
         body = MASK.encode() if task.body else None
         task = msgspec.structs.replace(task, headers=headers, body=body, meta=meta or None)
@@ -354,7 +350,7 @@ def document(fate: Fate) -> dict[str, Any]:
 
 
 def sentence(fate: Fate) -> str:
-    """What became of the URL, in one sentence."""
+    """The fate in one sentence."""
     task, outcome = fate.task, fate.fetch.outcome if fate.fetch else ""
     match fate.state:
         case TaskState.UNKNOWN if fate.fetch is not None:
@@ -382,7 +378,7 @@ def sentence(fate: Fate) -> str:
 
 
 def _queued(status: TaskStatus) -> str:
-    """What a task waits for."""
+    """The sentence about a waiting task."""
     task = status.task
     if task is not None and STAGE in task.lane:
         return f"fetched: its page waits for its handler {task.handler}, which runs in workers of the kind {task.kind}"
@@ -392,7 +388,7 @@ def _queued(status: TaskStatus) -> str:
 
 
 def _death(task: TaskStatus) -> str:
-    """What a page did that ended its worker each time."""
+    """The end of the sentence about a page that has killed its workers."""
     if not task.reason.startswith(WORKER_LOST) or task.task is None:
         return ""
     return (
@@ -419,12 +415,12 @@ def _why_done(fate: Fate) -> str:
 
 
 def _lost(task: TaskStatus) -> str:
-    """What is known of leases of this task that were lost with their workers."""
+    """The end of the sentence about a task whose leases were lost with their workers."""
     if not task.losses:
         return ""
     cause = task.reason.removeprefix(WORKER_LOST).removeprefix(": ") if task.reason.startswith(WORKER_LOST) else ""
     before = f"; it was lost with its worker before{f' ({cause})' if cause else ''}"
-    return f"{before}, so it is lent alone" if is_suspect(task.losses) else before
+    return f"{before}, so it is leased alone" if is_suspect(task.losses) else before
 
 
 def _why_unknown(fate: Fate) -> str:
@@ -447,7 +443,7 @@ def _reason(name: str) -> str:
 
 
 def _raised_by(names: list[str]) -> str:
-    """How to raise the limits that kept URLs out."""
+    """The command that raises the limits that rejected URLs."""
     settings = [f"--set {RAISED_BY[name]}=N" for name in names if name in RAISED_BY]
     if not settings:
         return ""

@@ -1,4 +1,4 @@
-"""Reads a crawl again and again: its counts, its rate, what bounds it."""
+"""Reads snapshots of one crawl: its counts, its rate, what bounds it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from shoal.crawl.record import record_of
 from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
-from shoal.insight.bounds import Look, bound_of, is_repaced, paced_lane
+from shoal.insight.bounds import CrawlReading, bound_of, is_repaced, paced_lane
 from shoal.insight.stats import Meter, Silence, Snapshot
 from shoal.model import Crawl, LaneStatus, WorkerBeat
 from shoal.worker.workers import SILENT_SECONDS, crawls_beside, is_at_work
@@ -20,20 +20,20 @@ T = TypeVar("T")
 
 
 class Reach(Protocol):
-    """Takes a step on the frontier: at once, or as soon as the frontier can be reached."""
+    """Runs a call of the frontier: at once, or as soon as the frontier can be reached."""
 
     async def __call__(self, step: Callable[[], Awaitable[T]], /) -> T: ...
 
 
 async def at_once(step: Callable[[], Awaitable[T]]) -> T:
-    """Take the step; an error is the caller's."""
+    """Run the call once; errors are raised."""
     return await step()
 
 
-class Looker:
-    """Looks at one crawl. What it read before tells the rate, and since when its workers are silent.
+class SnapshotReader:
+    """Reads one crawl again and again: the rate, and how long its workers are silent, follow from earlier readings.
 
-    `waiting` gives what was waited for lately, as far as it is known here."""
+    `waiting` returns what this process waits for, if anything."""
 
     def __init__(
         self, crawl: Crawl, *, frontier: Frontier, reach: Reach = at_once, waiting: Callable[[], str] = str
@@ -47,8 +47,8 @@ class Looker:
         self._rules: dict[tuple[str, float], tuple[int, float | None]] = {}
 
     async def look(self, *, lanes: int = LANES_SHOWN, workers: Sequence[WorkerBeat] | None = None) -> Snapshot:
-        """One snapshot, with the lanes in which most tasks wait. `workers`: those of all crawls, if they were read just
-        now. A crawl with nothing left has no lane with work: none is asked for."""
+        """Read one snapshot, with the lanes in which most tasks wait. `workers`: the workers of all crawls, if the
+        caller has just read them. No lanes are read of a crawl with nothing left."""
         crawl = self.crawl
         progress = await self._reach(lambda: self.frontier.progress(crawl.id))
         busy = await self._reach(lambda: self.frontier.lanes(crawl.id, limit=lanes)) if progress.left else []
@@ -57,7 +57,7 @@ class Looker:
         mine = [worker for worker in workers if worker.crawl == crawl.id and is_at_work(worker)]
         now = time.monotonic()
         version, delay = await self._rules_of_bound_lane(busy)
-        look = Look(
+        reading = CrawlReading(
             crawl=crawl,
             progress=progress,
             lanes=busy,
@@ -68,11 +68,11 @@ class Looker:
             waiting=self._waiting(),
             beside=crawls_beside(mine, workers),
         )
-        return self._meter.read(crawl, progress, lanes=busy, workers=mine, now=now, bound=bound_of(look))
+        return self._meter.read(crawl, progress, lanes=busy, workers=mine, now=now, bound=bound_of(reading))
 
     async def _rules_of_bound_lane(self, lanes: Sequence[LaneStatus]) -> tuple[int, float | None]:
-        """The version of the rules of the lane that bounds the crawl, and their Crawl-delay, if it is to be explained
-        why that lane has not the pace that was asked for. Read once for every pace."""
+        """The version and Crawl-delay of the robots.txt of the lane that bounds the crawl; read once per pace, and only
+        if the lane does not have the pace that was asked for."""
         lane = paced_lane(lanes, self.crawl)
         if lane is None or not is_repaced(lane, self.crawl):
             return 0, None

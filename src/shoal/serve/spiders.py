@@ -1,4 +1,5 @@
-"""Spiders that may be started: the files of one folder, each run as a process of its own session."""
+"""The folder of spiders that may be started over HTTP and by schedules; each run is a process in a session of its
+own."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ _OWN = (TOKEN_VARIABLE, READER_VARIABLE, LOG_FORMAT_VARIABLE, LOG_MARK_VARIABLE,
 NO_FOLDER = "no spider may be started here: start `shoal serve` with --spiders FOLDER"
 
 
-class Run(NamedTuple):
-    """What to run: a spider of the folder, and how. `scheduled`: the run of a schedule that it is."""
+class StartRequest(NamedTuple):
+    """A spider of the folder to run, and how. `scheduled`: the name of the schedule's run, if it is one."""
 
     spider: str
     settings: Mapping[str, str | int | float | bool]
@@ -48,9 +49,9 @@ class Run(NamedTuple):
 
 
 class Child:
-    """A run that was started: its process, and the file with its output."""
+    """A started run: its process, and the file with its output."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, run: Run) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, run: StartRequest) -> None:
         self._process = process
         self.log = log
         self.run = run
@@ -58,7 +59,7 @@ class Child:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is over. Asking lets the system forget it."""
+        """Whether the process has ended; reaps it."""
         return self._process.poll() is not None
 
     @property
@@ -71,24 +72,24 @@ class Child:
 
     @property
     def crawl(self) -> str | None:
-        """The crawl that it began or resumed, once it has said so."""
+        """The crawl that it began or resumed, once its output names it."""
         found = _BEGUN.search(self.output())
         return found[1] if found else None
 
     @property
     def last_line(self) -> str:
-        """What it said last."""
+        """The last line of its output."""
         lines = [line.strip() for line in self.output().splitlines() if line.strip()]
         return lines[-1].removeprefix("shoal: ") if lines else "it said nothing"
 
     def output(self) -> str:
-        """What it has said first, up to a limit."""
+        """The beginning of its output."""
         with self.log.open("rb") as file:
             return file.read(LONGEST_LOG).decode("utf-8", "replace")
 
 
 class Spiders:
-    """The folder whose files may be started, and what was started. Without a folder nothing may be."""
+    """The folder of spiders, and the started runs. Without a folder no spider may be started."""
 
     def __init__(
         self, folder: Path | None, places: Places, *, logs: Path | None = None, clock: Callable[[], float] = time.time
@@ -110,15 +111,15 @@ class Spiders:
         return sorted(name for name in found if _NAME.fullmatch(name) and self._is_inside(self._folder / name))
 
     def name_of(self, path: str) -> str:
-        """The name by which a spider's file may be started. Refuses a file that lies elsewhere."""
+        """The name by which a spider's file may be started. UsageError: it is not in the folder."""
         folder = self._checked_folder()
         name = Path(path).name
         if not path or Path(path).resolve() != folder / name or name not in self.names():
             raise UsageError(f"the file of this spider, {path or 'a module'}, is not in the folder of --spiders")
         return name
 
-    def start(self, run: Run) -> Child:
-        """Run a spider in a process of its own, which goes on when this one ends."""
+    def start(self, run: StartRequest) -> Child:
+        """Run a spider in a process of its own, which survives this one."""
         self.reap()
         path = self._path(run.spider)
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -141,13 +142,15 @@ class Spiders:
         return child
 
     def reference(self, spider: str) -> str:
-        """The file of a spider of the folder, as its crawls know it. Refuses one that is not there."""
+        """The path of a spider of the folder, as in its crawls' records. UsageError: there is none."""
         return self._path(spider)
 
     def start_run(self, schedule: Schedule, run: str) -> Child:
         """Start the run of a schedule."""
         return self.start(
-            Run(schedule.spider, schedule.settings, schedule.workers, arguments=schedule.arguments, scheduled=run)
+            StartRequest(
+                schedule.spider, schedule.settings, schedule.workers, arguments=schedule.arguments, scheduled=run
+            )
         )
 
     @property
@@ -156,7 +159,7 @@ class Spiders:
         return self._folder is not None
 
     def reap(self) -> None:
-        """Let the system forget children that have ended."""
+        """Reap children that have ended."""
         self._children = {pid: child for pid, child in self._children.items() if not child.has_ended}
 
     def _checked_folder(self) -> Path:
@@ -176,7 +179,7 @@ class Spiders:
         return f"{folder / name}{colon}{kind}"
 
     def _is_inside(self, path: Path) -> bool:
-        """Whether this is a file of the folder itself: not one that a link leads to elsewhere."""
+        """Whether this is a file of the folder itself, not a link to a file elsewhere."""
         return path.is_file() and path.resolve().parent == self._folder
 
     def _free_log(self, name: str) -> Path:
@@ -190,8 +193,8 @@ class Spiders:
         raise UsageError(f"{self._logs} has too many logs of this second")
 
     def _environment(self) -> dict[str, str]:
-        """The places go by the environment: a command line shows its passwords to everybody. Tokens stay here, and so
-        does the form of the log: what a run says of its beginning is read as text."""
+        """The environment of a run. It has the places: every user of the machine can read a command line. It lacks
+        tokens, and the log format: the first lines of a run are parsed as text."""
         kept = {name: text for name, text in os.environ.items() if name not in _OWN}
         kept[FRONTIER_VARIABLE] = self._places.frontier
         if self._places.store:
@@ -199,7 +202,7 @@ class Spiders:
         return kept
 
 
-def _options(run: Run) -> Sequence[str]:
+def _options(run: StartRequest) -> Sequence[str]:
     options = ["--workers", str(run.workers), "--yes", *(["--fresh"] if run.fresh else ["--again"])]
     options += [f"--argument={name}={text}" for name, text in run.arguments.items()]
     options += ["--scheduled", run.scheduled] if run.scheduled else []

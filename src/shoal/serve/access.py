@@ -1,9 +1,5 @@
-"""What every request passes before it is answered: host, origin, role; and the headers of every answer.
-
-Who changed what over HTTP, as events of the log. Tokens and bodies are not in it.
-
-Who may do what: tokens, sessions of browsers, and how often a wrong token may be tried. Kept in memory.
-"""
+"""Access control of every HTTP request: host, origin, tokens, browser sessions, limits on wrong tokens; security
+headers; and the log of changes."""
 
 from __future__ import annotations
 
@@ -30,22 +26,46 @@ from shoal.text.secrets import masked_text
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 MADE, REFUSED = "change made", "change refused"
+SHORTEST_TOKEN = 16
+SESSION_SECONDS = 12 * 3600.0
+MOST_SESSIONS = 1000
+TRIES = 10
+TRY_SECONDS = 60.0
+MOST_CLIENTS = 10_000
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+COOKIE = "shoal_session"
+SESSION_PATH = "/api/v1/session"
+# Open without a token: health probes, the page, which has no data of its own, and the OpenAPI document.
+OPEN_PATHS = ("/healthz", "/readyz", "/", "/schedules", "/favicon.ico", "/api/v1/openapi.json", SESSION_PATH)
+OPEN_FOLDERS = ("/static/", "/crawls/", "/schedules/")
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
 
 
-def tell_made(request: Request, action: str, *, crawl: str | None = None) -> None:
-    """A request has changed something; `crawl` is the one that it began."""
+def log_change(request: Request, action: str, *, crawl: str | None = None) -> None:
+    """Log a request that changed something; `crawl`: the crawl that it began."""
     if request.method not in SAFE_METHODS:
         _tell(request, logging.INFO, MADE, action=action, crawl=crawl)
 
 
-def tell_refused(request: Request, action: str, refusal: Refusal) -> None:
-    """A request would have changed something, and was refused."""
+def log_refusal(request: Request, action: str, refusal: Refusal) -> None:
+    """Log a refused request that would have changed something."""
     if request.method not in SAFE_METHODS:
         _tell(request, logging.WARNING, REFUSED, action=action, status=refusal.status, reason=masked_text(str(refusal)))
 
 
 def client_of(request: Request) -> str:
-    """The address of the caller; behind a proxy on this machine, the one that the proxy names."""
+    """The address of the caller, as named by a proxy on this machine if there is one."""
     return request.client.host if request.client else "unknown"
 
 
@@ -65,14 +85,6 @@ def _tell(
 
 Role = Literal["admin", "reader"]
 
-SHORTEST_TOKEN = 16
-SESSION_SECONDS = 12 * 3600.0
-MOST_SESSIONS = 1000
-TRIES = 10
-TRY_SECONDS = 60.0
-MOST_CLIENTS = 10_000
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-
 
 class Session(NamedTuple):
     role: Role
@@ -80,14 +92,14 @@ class Session(NamedTuple):
 
 
 class Tries:
-    """Wrong tokens of each client within the last minute."""
+    """Counts each client's wrong tokens of the last minute."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
 
     def wait(self, client: str) -> float:
-        """How many seconds this client must wait before it may try again."""
+        """Seconds until this client may try again."""
         wrong = self._wrong.get(client)
         if wrong is None:
             return 0.0
@@ -96,7 +108,7 @@ class Tries:
         return TRY_SECONDS - (self._clock() - wrong[0]) if len(wrong) >= TRIES else 0.0
 
     def count(self, client: str) -> None:
-        """This client gave a wrong token."""
+        """Count a wrong token of this client."""
         self._wrong.setdefault(client, deque(maxlen=TRIES)).append(self._clock())
         self._wrong.move_to_end(client)
         while len(self._wrong) > MOST_CLIENTS:
@@ -104,10 +116,10 @@ class Tries:
 
 
 class Access:
-    """The tokens of a process, and the sessions that were opened with them.
+    """The tokens of a process, and the sessions that were opened with them, in memory.
 
-    Without tokens everybody who reaches the process is an admin: it listens on loopback alone then. `hosts` are names
-    by which people reach it, `any_address`: also by any of its addresses."""
+    Without tokens everybody is an admin: then the process listens on loopback alone. `hosts` are the allowed host
+    names; `any_address`: any IP address is allowed too."""
 
     def __init__(
         self,
@@ -132,11 +144,11 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has to sign in."""
+        """Whether there are no tokens."""
         return not self._tokens
 
     def role_of(self, token: str) -> Role | None:
-        """Whose token this is. Every token is compared as a whole: the time tells nothing about it."""
+        """The role of a token. All tokens are compared in constant time."""
         given = token.encode("utf-8", "surrogateescape")
         found: Role | None = None
         for role, known in self._tokens.items():
@@ -145,7 +157,7 @@ class Access:
         return found
 
     def sign_in(self, role: Role) -> str:
-        """A new session; gives the secret that the browser keeps."""
+        """Open a session; returns its secret for the browser's cookie."""
         secret = secrets.token_urlsafe(32)
         self._sessions[_digest(secret.encode())] = Session(role, self._clock() + SESSION_SECONDS)
         while len(self._sessions) > MOST_SESSIONS:
@@ -153,7 +165,7 @@ class Access:
         return secret
 
     def session_role(self, secret: str) -> Role | None:
-        """The role of a session that has not ended."""
+        """The role of a session; None: unknown or expired."""
         found = self._sessions.get(_digest(secret.encode("utf-8", "surrogateescape")))
         return found.role if found is not None and self._clock() < found.ends else None
 
@@ -162,14 +174,14 @@ class Access:
         self._sessions.pop(_digest(secret.encode("utf-8", "surrogateescape")), None)
 
     def knows_host(self, host: str) -> bool:
-        """Whether people reach this process by this name. Else a foreign site may have pointed its own name here."""
+        """Whether the host name is allowed: prevents DNS rebinding by a foreign site."""
         if host in self._hosts:
             return True
         return self._any_address and _is_address(host)
 
 
 def check_tokens(token: str, reader_token: str) -> None:
-    """Refuse tokens that can be guessed, or that cannot be told apart."""
+    """UsageError for tokens that are short, equal, or cannot be sent in a header."""
     for name, value in (("token", token), ("reader token", reader_token)):
         if value and len(value) < SHORTEST_TOKEN:
             raise UsageError(
@@ -183,7 +195,7 @@ def check_tokens(token: str, reader_token: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens at this name or address."""
+    """Whether the name or address is reachable from this machine alone."""
     if host.lower() == "localhost":
         return True
     try:
@@ -193,7 +205,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether all addresses of this machine are meant."""
+    """Whether the address means all addresses of this machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:
@@ -212,27 +224,8 @@ def _digest(value: bytes) -> bytes:
     return hashlib.sha256(value).digest()
 
 
-COOKIE = "shoal_session"
-SESSION_PATH = "/api/v1/session"
-# Without a token: what probes ask for, the page, which has no data of its own, and the description of the API.
-OPEN_PATHS = ("/healthz", "/readyz", "/", "/schedules", "/favicon.ico", "/api/v1/openapi.json", SESSION_PATH)
-OPEN_FOLDERS = ("/static/", "/crawls/", "/schedules/")
-CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": CONTENT_POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "X-Frame-Options": "DENY",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-}
-
-
 class Gate:
-    """Lets requests through to the app, or refuses them. The app finds the role of the caller in the request."""
+    """The middleware that refuses requests or passes them to the app, with the caller's role in `request.state`."""
 
     def __init__(self, app: ASGIApp, *, access: Access) -> None:
         self._app = app
@@ -257,7 +250,7 @@ class Gate:
             state: MutableMapping[str, Any] = scope.setdefault("state", {})
             state["role"] = self._role(request)
         except Refusal as refusal:
-            tell_refused(request, f"{request.method} {request.url.path}", refusal)
+            log_refusal(request, f"{request.method} {request.url.path}", refusal)
             await refused(refusal)(scope, receive, send_with_headers)
             return
         await self._app(scope, receive, send_with_headers)
@@ -273,7 +266,7 @@ class Gate:
             )
 
     def _check_origin(self, request: Request) -> None:
-        """Refuse a change that another site's page asks a browser for. Programs send neither of the two headers."""
+        """Refuse a change from another site's page (CSRF). Programs other than browsers send neither header."""
         if request.method in SAFE_METHODS:
             return
         headers = request.headers
@@ -283,7 +276,7 @@ class Gate:
             raise Refusal(403, "changes are taken from this server's own page alone, or from programs: not from there")
 
     def _role(self, request: Request) -> Role:
-        """The role of the caller; refuses callers without one, and readers that change something."""
+        """The role of the caller. Refuses callers without a token, and changes by readers."""
         role = self._role_given(request)
         if role is None and not is_open(request.url.path):
             raise Refusal(
@@ -306,7 +299,7 @@ class Gate:
 
 
 def checked_token(access: Access, token: str, client: str) -> Role:
-    """The role of a token. A client that gave many wrong ones must wait, also with a right one."""
+    """The role of a token. A client with many wrong tokens must wait, even with a right one."""
     wait = access.tries.wait(client)
     if wait > 0:
         seconds = str(math.ceil(wait))
@@ -330,7 +323,7 @@ def host_name(given: str) -> str:
 
 
 def is_same_origin(origin: str, host: str) -> bool:
-    """Whether an Origin header names the host that was asked. Ports that go without saying are left out by both."""
+    """Whether an Origin header names this host. Both leave out default ports."""
     try:
         parts = urlsplit(origin)
     except ValueError:
@@ -339,5 +332,5 @@ def is_same_origin(origin: str, host: str) -> bool:
 
 
 def is_open(path: str) -> bool:
-    """Whether a path is for everybody."""
+    """Whether a path needs no token."""
     return path in OPEN_PATHS or path.startswith(OPEN_FOLDERS)
