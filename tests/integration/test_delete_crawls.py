@@ -89,14 +89,16 @@ def test_crawls_are_listed_with_their_bytes_and_their_end(folder: Folder, site: 
     table = folder.run("crawls").stdout
     assert [line.split()[:2] for line in table.splitlines()[1:]] == [["books-2", "finished"], ["books-1", "finished"]]
     # By how long the commands took, a day is whole or lacks a moment.
-    keys, removal = r"(13 d 23 h|14 d 00 h) \(known_ttl = 14d\)", r"(23 h 59 m|1 d 00 h) \(crawl_ttl = 1d\)"
-    assert re.search(f"stays: of its spider it is the last that ended, forgets its URLs in {keys}", table)
-    assert re.search(f"is removed in {removal}", table)
+    assert re.search(r"kept \(newest of its spider\); URLs forgotten in (13 d 23 h|14 d 00 h)\n", table)
+    assert re.search(r"removed in (23 h 59 m|1 d 00 h) \(crawl_ttl = 1d\)\n", table)
     newest, oldest = folder.json("crawls")
     assert (newest["crawl"], newest["pages"], newest["left"], newest["is_estimate"]) == ("books-2", PAGES, 0, True)
     assert 2_000 < newest["bytes"] < 200_000
     assert (oldest["removed_by"], oldest["removed_at"]) == ("crawl_ttl = 1d", oldest["finished"] + 86_400)
-    assert "books-1" in folder.on_terminal("crawls", columns=70)
+    shown = folder.on_terminal("crawls", columns=80)
+    assert "no room for" not in shown
+    heading = next(line for line in shown.splitlines() if "state" in line)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", heading).split()[:6] == ["crawl", "state", "age", "pages", "urls", "bytes"]
 
 
 def test_a_deleted_crawl_leaves_its_items_log_and_pages_unless_they_are_asked_for(

@@ -32,42 +32,15 @@ BROKEN_PIPE = 141
 
 CRAWL_HELP = "CRAWL is a crawl's id, or a spider's name for its newest crawl; leave it out where only one can be meant."
 
-# In the order in which people meet them; the file of a command in this folder has its name.
-COMMANDS = (
-    "demo",
-    "crawl",
-    "run",
-    "worker",
-    "add",
-    "import",
-    "serve",
-    "status",
-    "crawls",
-    "top",
-    "exits",
-    "advise",
-    "pause",
-    "resume",
-    "cancel",
-    "pace",
-    "delete",
-    "priority",
-    "why",
-    "dead",
-    "alerts",
-    "schedule",
-    "export",
-    "diff",
-    "page",
-    "replay",
-    "warc",
-    "sql",
-    "sink",
-    "store",
-    "deploy",
-    "chaos",
-    "settings",
-)
+# As `shoal --help` shows them; the file of a command in this folder has its name.
+GROUPS = {
+    "Start": ("demo", "crawl", "run", "worker", "add", "import"),
+    "Watch": ("status", "top", "crawls", "why", "advise"),
+    "Steer": ("pause", "resume", "cancel", "delete", "pace", "priority", "dead", "exits"),
+    "Results": ("export", "diff", "page", "replay", "warc", "sql", "sink", "store"),
+    "Operate": ("serve", "alerts", "schedule", "settings", "deploy", "chaos"),
+}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
 
 class Entry:
@@ -96,6 +69,15 @@ class Commands(click.Group):
         name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
         command = getattr(importlib.import_module(f"shoal.cli.{name}"), name)
         return _explained(command) if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, COMMANDS))
+        for title, names in GROUPS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(width), command.get_short_help_str(100)) for name, command in commands if command]
+                )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
