@@ -92,7 +92,7 @@ def test_an_unknown_command_is_one_line_with_the_way_to_help() -> None:
         (["run", "--workrs", "3"], "Did you mean '--workers'? `shoal run --help` shows how"),
         (["run", "boks.py"], "no spider file boks.py: did you mean books.py?"),
         (["run", "far/boks.py"], "no spider file far/boks.py: check the path"),
-        (["chaos", "--kills", "few"], "Invalid value for '--kills': 'few' is no whole number;"),
+        (["chaos", "--kills", "few"], "Invalid value for '--kills': 'few' is not a whole number;"),
     ],
 )
 def test_a_slip_is_one_line_with_what_was_meant(folder: Folder, given: list[str], meant: str) -> None:

@@ -193,7 +193,9 @@ def test_added_urls_wait_for_workers_of_their_kind(crawl: str, site: SiteProcess
     assert "1 task of the kind browser waits, and no worker does that kind" in result.stderr
     assert "books.py --kinds browser` does" in result.stderr
     assert [(one["kind"], one["waiting"]) for one in json_of("status", crawl)["kinds"]] == [("http", 0), ("browser", 1)]
-    assert "--kind 'Browser' is no kind" in shoal_("add", crawl, f"{site.url}new", "--kind", "Browser", code=2).stderr
+    assert (
+        "--kind 'Browser' is not a kind" in shoal_("add", crawl, f"{site.url}new", "--kind", "Browser", code=2).stderr
+    )
     assert json_of("why", f"{site.url}new")["state"] == "unknown"
 
 

@@ -254,7 +254,7 @@ def test_a_folder_of_its_own_is_watched_where_the_frontier_is_a_file(outside: Ou
     said = Folder(elsewhere).run("status", "--frontier", str(outside.folder.path / "shoal.db")).stderr
     assert f"1 entry in the inbox of the spider books ({incoming})" in said
     assert f" --stay --inbox {incoming} " in said
-    assert "1 other cannot be queued again, as entries" in outside.folder.run("dead", "requeue", "books-1").stderr
+    assert "1 other cannot be queued again, as inbox entries" in outside.folder.run("dead", "requeue", "books-1").stderr
 
 
 def test_entries_for_a_spider_with_a_crawl_that_ended_begin_the_next_one(outside: Outside) -> None:

@@ -18,7 +18,7 @@ from shoal.errors import SettingError, ShoalError, UsageError
 from shoal.settings.values import parse_duration, parse_size
 
 if TYPE_CHECKING:
-    from shoal.cli.main import Entry
+    from shoal.cli.main import Invocation
     from shoal.crawl.opening import Places
 
 Command = Callable[..., Any]
@@ -105,7 +105,7 @@ BROKEN = 70
 @log_options
 @click.pass_obj
 def worker(
-    entry: Entry | None,
+    invocation: Invocation | None,
     /,
     spider: str,
     *,
@@ -130,8 +130,8 @@ def worker(
 
         if black_box is not None:
             watched = Watched(BlackBox.inherited(black_box))
-            if entry is not None:
-                entry.box = watched.box
+            if invocation is not None:
+                invocation.box = watched.box
         try:
             return run(
                 work_on_crawls(

@@ -16,7 +16,7 @@ from typing import Final
 import click
 
 from shoal.cli.display.lines import say_on
-from shoal.cli.main import INTERRUPTED, Entry
+from shoal.cli.main import INTERRUPTED, Invocation
 from shoal.errors import UsageError
 from shoal.worker.black_box import BlackBox
 from shoal.worker.deaths import Comebacks, Death, Vigil, Watched, death_of
@@ -40,12 +40,12 @@ _SHOW_CURSOR: Final = "\x1b[?25h"
 def guarded(work: Callable[[Watched | None], int], *, is_worker: bool = True, replaces: bool = False) -> int:
     """Do the work in a child process with a guardian; where that cannot be, or no worker is in this process, here.
     `replaces`: a child that retires is followed by the next."""
-    entry = click.get_current_context().find_root().obj
-    if not is_worker or not isinstance(entry, Entry) or not can_guard():
+    invocation = click.get_current_context().find_root().obj
+    if not is_worker or not isinstance(invocation, Invocation) or not can_guard():
         if replaces:
             raise UsageError("--replace: no worker can be replaced here; let what starts this one start the next")
         return work(None)
-    return Guardian(entry, replaces=replaces).run(work)
+    return Guardian(invocation, replaces=replaces).run(work)
 
 
 def can_guard() -> bool:
@@ -58,8 +58,8 @@ class Guardian:
     """Runs the work in one child process after the other until one ends in order; if it `replaces` those that retire,
     until one ends that has not."""
 
-    def __init__(self, entry: Entry, *, replaces: bool = False) -> None:
-        self._entry = entry
+    def __init__(self, invocation: Invocation, *, replaces: bool = False) -> None:
+        self._invocation = invocation
         self._replaces = replaces
         self._say = say_on(sys.stderr)
         self._comebacks = Comebacks()
@@ -85,7 +85,7 @@ class Guardian:
             pid = _fork()
             if pid == 0:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-                self._entry.box = box
+                self._invocation.box = box
                 return work(watched)
             code, cause = self._wait(pid, box)
             death = self._death(pid, code, box, cause)
