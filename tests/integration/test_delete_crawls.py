@@ -160,7 +160,7 @@ def test_entries_of_an_inbox_go_with_their_crawl_and_that_is_said(folder: Folder
     # A crawl that has forgotten its URLs does not go on, and is not said to.
     assert "its URL keys were dropped (known_ttl)" in folder.refusal("run", "books.py")
     told = folder.run("delete", "books-1", "--yes").stderr
-    assert "in the frontier; 1 entry of its inbox that nobody has taken\n" in told
+    assert "in the frontier; 1 entry in its inbox that nobody has taken\n" in told
 
 
 def test_what_is_deleted_while_workers_work_on_it_stays_deleted(folder: Folder, site: SiteProcess) -> None:
@@ -184,9 +184,9 @@ def test_a_run_whose_crawl_is_deleted_says_so(folder: Folder, site: SiteProcess)
 
 def test_what_a_killed_process_has_half_deleted_is_shown_and_finished(folder: Folder) -> None:
     asyncio.run(half_delete(folder.path / "shoal.db"))
-    assert "large-1 is half deleted: `shoal delete large-1` removes the rest" in folder.run("crawls").stderr
+    assert "large-1 is half deleted: `shoal delete large-1` or the next process" in folder.run("crawls").stderr
     line = folder.refusal("delete", "large-1", "--items", "--yes")
-    assert "large-1 is half deleted, and with its record went where its items, log and pages lie; without" in line
+    assert "large-1 is half deleted: where its items, log and pages are is no longer known; leave out" in line
     assert "large-1: what is left of it" in folder.run("delete", "large-1", "--yes").stderr
     assert rows(folder.path, "SELECT count(*) FROM task") == [(0,)]
     assert "there is no crawl 'large-1'; `shoal crawls` lists them" in folder.refusal("delete", "large-1", "--yes")

@@ -330,7 +330,7 @@ def test_fingerprints_that_nothing_tells_are_guessed_and_said_to_be(
 ) -> None:
     left.know(Request("http://a.test/"))
     out, _ = importer.text()
-    assert "scrapy-redis-0.8; no request tells, so this is a guess" in out
+    assert "scrapy-redis-0.8; a guess, no request shows it" in out
     # The crawl that is begun has its form: another one is refused.
     _, err = importer.text("--fingerprints", "scrapy-redis-0.6", code=2)
     assert "pages-1 is unfinished and makes its keys by the fingerprints of scrapy-redis-0.8" in err

@@ -46,7 +46,7 @@ def has_frontier(places: Places) -> bool:
 def say_what_is_elsewhere(crawl: Crawl, places: Places, *, say: Callable[[str], None]) -> None:
     """Say that a file with the items of the store of these places is not all: others wrote to other stores."""
     if others := stores_beside(crawl, places):
-        say(f"items of {crawl.id} lie also in {', '.join(others)}: they are not in this file")
+        say(f"items of {crawl.id} are also in {', '.join(others)}: they are not in this file")
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""`shoal warc`: writes archived pages to a file that standard tools read."""
+"""`shoal warc`: writes archived pages to a WARC file, which standard tools read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def _warc(crawl: str, target: Path, *, places: Places, screen: Screen) -> 
         known = await archive.crawls()
         if crawl not in known:
             raise UsageError(no_archived_crawl(known, crawl))
-        # Written under another name first: the file is there whole or not at all.
+        # Written under another name first: the file is complete or absent.
         part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         try:
             with part.open("xb") as file:
