@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 from command_line import Folder
 
+from shoal.cli.crawl_choice import choose
 from shoal.cli.display.lines import one_line, shown
 from shoal.cli.display.numbers import duration, moment_given, per_second, several, size
 from shoal.cli.display.screen import Screen
 from shoal.cli.main import COMMANDS, GROUPS, shoal
-from shoal.cli.which import choose
 from shoal.errors import UsageError
 from shoal.model import Crawl
 from shoal.version import __version__

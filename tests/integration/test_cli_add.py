@@ -125,7 +125,7 @@ SLIPS = (
     (["-f", "bad.txt"], "line 2 of bad.txt is no request: Object contains unknown field `prority`"),
     (["-f", "handlers.txt"], "line 1 of handlers.txt is no request: the spider of books-1 has no handler 'bok'"),
     (["-f", "pools.txt"], "line 1 of pools.txt is no request: there is no pool 'fast'"),
-    (["-f", "."], "--file . is no file"),
+    (["-f", "."], "--file . is not a regular file"),
     (["-f", "urls.gz"], "--file urls.gz cannot be read: it is compressed by gzip"),
 )
 

@@ -122,7 +122,7 @@ def test_old_and_new_workers_side_by_side_are_counted(folder: Folder, site: Site
         status = folder.json("status", "books-1")
         codes = {worker["worker"]: worker["code"] for worker in status["workers"]}
         assert (status["other_code"], codes["old"]) == (1, status["code"])
-        assert "code: 1 worker with another than the crawl's: new" in words(folder.run("status", "books-1").stdout)
+        assert "code: 1 worker with other code than the crawl's: new" in words(folder.run("status", "books-1").stdout)
         resumed = started("run", name)
         wait_for_line(said, "goes on with what it has loaded")
         status = folder.json("status", "books-1")

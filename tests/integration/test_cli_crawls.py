@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from command_line import Folder
 from msgspec.structs import replace
 
+from shoal.cli.crawl_choice import choose
 from shoal.cli.display.next_commands import program
 from shoal.cli.main import shoal
-from shoal.cli.which import choose
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
 from shoal.policy.politeness import lent_interval
@@ -244,9 +244,7 @@ def test_a_pace_for_a_host_that_the_crawl_has_nothing_to_do_with_is_set_with_a_w
     assert shoal_("pace", "www.example.com", "1/s").stderr == ""
     slip = shoal_("pace", "www.exmaple.com", "1/s")
     assert slip.stdout == "books-1: www.exmaple.com at 1/s from the next request on\n"
-    assert slip.stderr == (
-        "warning: books-1 has nothing to do at www.exmaple.com so far; did you mean www.example.com?\n"
-    )
+    assert slip.stderr == ("warning: books-1 has no tasks at www.exmaple.com so far; did you mean www.example.com?\n")
     far = shoal_("pace", "zzz.test", "1/s")
     assert far.stderr == "warning: books-1 has nothing to do at zzz.test so far\n"
     paced = json_of("pace", "www.exmaple.com", "1/s")

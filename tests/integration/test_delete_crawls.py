@@ -179,7 +179,7 @@ def test_a_run_whose_crawl_is_deleted_says_so(folder: Folder, site: SiteProcess)
         folder.run("delete", "books-1", "--yes")
         _, told = run.communicate(timeout=SECONDS)
     assert run.returncode == 2
-    assert "shoal: books-1 was deleted while this run worked on it: what it has stored stays\n" in told
+    assert "shoal: books-1 was deleted during this run: what the run stored is kept\n" in told
 
 
 def test_what_a_killed_process_has_half_deleted_is_shown_and_finished(folder: Folder) -> None:
@@ -198,11 +198,11 @@ def test_a_crawl_on_which_others_work_is_not_deleted_by_mistake(folder: Folder, 
     asyncio.run(work_on(folder.path / "shoal.db", "books-1"))
     with pytest.raises(AssertionError, match=r"Delete 1 crawl\? This cannot be undone[^$]*nothing was deleted"):
         folder.on_terminal("delete", "books-1", keys=b"n\n")
-    with pytest.raises(AssertionError, match="books-1 was left as it is"):
+    with pytest.raises(AssertionError, match="books-1 is unchanged"):
         folder.on_terminal("delete", "books-1", keys=b"y\nn\n", columns=200)
     assert [(crawl["crawl"], crawl["state"]) for crawl in folder.json("crawls")] == [("books-1", "running")]
     shown = folder.on_terminal("delete", "books-1", keys=b"y\ny\n", columns=200)
-    assert "books-1 is worked on right now by 1 worker (w9 on far). Delete it?" in shown
+    assert "books-1 is run right now by 1 worker (w9 on far). Delete it?" in shown
     assert folder.json("crawls") == []
 
 

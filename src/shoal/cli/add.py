@@ -151,7 +151,7 @@ async def _add(
     places: Places,
     screen: Screen,
 ) -> Added:
-    from shoal.cli.which import chosen_crawl
+    from shoal.cli.crawl_choice import chosen_crawl
     from shoal.crawl.adding import Lines
     from shoal.run import intake_of
 

@@ -53,8 +53,8 @@ def advise(crawl: str | None, *, places: Places, seconds: float, deadline: str |
 
 async def _advise(name: str | None, *, places: Places, seconds: float, deadline: str | None, as_json: bool) -> None:
     from shoal.backends import is_redis, scheme_of
+    from shoal.cli.crawl_choice import chosen_crawl
     from shoal.cli.display.counting import Counting
-    from shoal.cli.which import chosen_crawl
     from shoal.crawl.inbox_readers import pushed_by_crawl
     from shoal.crawl.opening import inbox_at
     from shoal.insight.advice import advise as advice_on

@@ -114,7 +114,7 @@ def drop(crawl: str | None, *, places: Places, which: dict[str, Any], as_json: b
 async def _list(
     crawl_name: str | None, which: dict[str, Any], *, places: Places, limit: int, verbose: bool, as_json: bool
 ) -> None:
-    from shoal.cli.which import chosen_crawl
+    from shoal.cli.crawl_choice import chosen_crawl
 
     async with chosen_crawl(places, crawl_name) as (frontier, crawl):
         letters = await frontier.dead(crawl.id, await _filter(which, crawl, frontier=frontier), limit=limit)
@@ -145,7 +145,7 @@ def _requeueing(crawl: Crawl, which: dict[str, Any], *, places: Places) -> str:
 async def _change(
     name: str | None, which: dict[str, Any], verb: Literal["requeue", "drop"], *, places: Places, screen: Screen
 ) -> tuple[str, int]:
-    from shoal.cli.which import chosen_crawl
+    from shoal.cli.crawl_choice import chosen_crawl
     from shoal.run.steering import clear_dead
 
     async with chosen_crawl(places, name) as (frontier, crawl):

@@ -99,7 +99,7 @@ def delete(names: tuple[str, ...], *, places: Places, as_json: bool, yes: bool, 
 
 
 async def _delete(names: Sequence[str], also: AlsoDelete, *, places: Places, as_json: bool, yes: bool) -> None:
-    from shoal.cli.which import ask_if_others_work_on
+    from shoal.cli.crawl_choice import ask_if_others_work_on
     from shoal.crawl.opening import frontier_at, shared_results
     from shoal.crawl.record import with_refusals
 

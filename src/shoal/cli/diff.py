@@ -136,7 +136,7 @@ async def _compared(request: DiffRequest, places: Places, screen: Screen) -> Asy
 
 async def _of_crawls(request: DiffRequest, places: Places, screen: Screen) -> tuple[str, Span]:
     """The store of the named crawls, and what is compared."""
-    from shoal.cli.which import choose
+    from shoal.cli.crawl_choice import choose
     from shoal.crawl.joining import existing_store
     from shoal.crawl.opening import frontier_at
 

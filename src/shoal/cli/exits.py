@@ -73,7 +73,7 @@ def exits(crawl: str | None, *, places: Places, as_json: bool, **which: Any) -> 
 async def _exits(
     name: str | None, *, places: Places, host: str | None, pool: str | None, sort: str, as_json: bool
 ) -> None:
-    from shoal.cli.which import chosen_crawl
+    from shoal.cli.crawl_choice import chosen_crawl
     from shoal.worker.workers import at_work
 
     async with chosen_crawl(places, name) as (frontier, crawl):

@@ -112,8 +112,8 @@ async def _export(
 async def _export_crawl(
     name: str | None, output: str, wanted: Wanted, *, places: Places, screen: Screen, everything: bool
 ) -> tuple[Exported, str]:
-    from shoal.cli.stores import owners_line, owners_of, say_what_is_elsewhere
-    from shoal.cli.which import choose
+    from shoal.cli.crawl_choice import choose
+    from shoal.cli.crawl_stores import owners_line, owners_of, say_what_is_elsewhere
     from shoal.crawl.joining import existing_store
     from shoal.crawl.opening import frontier_at, store_at
 

@@ -53,8 +53,8 @@ def pace(host: str, rate: str, crawl: str | None, *, places: Places, as_json: bo
 
 
 async def _pace(host: str, rate: str, name: str | None, *, places: Places, as_json: bool) -> None:
+    from shoal.cli.crawl_choice import chosen_crawl
     from shoal.cli.display.next_commands import command, quote
-    from shoal.cli.which import chosen_crawl
     from shoal.insight.stats import describe_interval
     from shoal.run.steering import check_pool, lane_given, set_pace
     from shoal.settings.values import parse_rate

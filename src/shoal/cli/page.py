@@ -91,8 +91,8 @@ def page(  # noqa: PLR0913 -- the options of the command
 
 async def _find(query: CaptureQuery, places: Places, *, screen: Screen, with_body: bool) -> tuple[list[Capture], bytes]:
     """The matching captures, oldest first, and the body of the latest."""
+    from shoal.cli.crawl_stores import with_archive
     from shoal.cli.display.next_commands import command, quote
-    from shoal.cli.stores import with_archive
     from shoal.crawl.opening import archive_at
 
     if not places.archive:
@@ -112,7 +112,7 @@ async def _find(query: CaptureQuery, places: Places, *, screen: Screen, with_bod
 
 async def _by_log(query: CaptureQuery, places: Places, *, archive: Archive) -> list[Capture]:
     """Captures found through the fetch log, which names their objects: faster than a scan."""
-    from shoal.cli.stores import has_frontier, stores_of_crawls
+    from shoal.cli.crawl_stores import has_frontier, stores_of_crawls
     from shoal.crawl.record import with_refusals
     from shoal.insight.fate import known_key
 

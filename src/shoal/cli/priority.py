@@ -54,7 +54,7 @@ def priority(crawl: str, number: int, *, places: Places, as_json: bool) -> None:
 
 
 async def _prioritise(name: str, number: int, *, places: Places, as_json: bool) -> None:
-    from shoal.cli.which import chosen_crawl
+    from shoal.cli.crawl_choice import chosen_crawl
     from shoal.crawl.record import is_unfinished
     from shoal.run.steering import set_priority
 

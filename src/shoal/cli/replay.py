@@ -57,7 +57,7 @@ def replay(spider: str, *, places: Places, as_json: bool, **options: Any) -> int
 async def _replay(
     reference: str, places: Places, *, screen: Screen, crawl: str | None, limit: int, **options: Any
 ) -> ReplayReport:
-    from shoal.cli.stores import with_archive
+    from shoal.cli.crawl_stores import with_archive
     from shoal.crawl.opening import archive_at, store_at
     from shoal.crawl.record import spider_of
     from shoal.results.export import Wanted, check_target, export
@@ -93,7 +93,7 @@ async def _run(job: Replay, *, limit: int, screen: Screen) -> ReplayReport:
 
 def choose_crawl(crawls: Sequence[str], name: str | None, *, spider: str) -> str:
     """The named crawl of an archive, or the spider's newest."""
-    from shoal.cli.which import no_archived_crawl
+    from shoal.cli.crawl_choice import no_archived_crawl
 
     if name is None:
         numbers = [int(match[1]) for crawl in crawls if (match := re.fullmatch(re.escape(spider) + r"-(\d+)", crawl))]

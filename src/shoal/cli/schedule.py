@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.cli.crawl_stores import has_frontier
 from shoal.cli.display.numbers import duration, moment
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_option, place_options
-from shoal.cli.stores import has_frontier
 from shoal.settings.table import CONFIG_FILE
 from shoal.version import install_command
 

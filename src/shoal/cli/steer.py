@@ -48,8 +48,8 @@ def steer(crawl: str | None, state: CrawlState, *, places: Places, as_json: bool
 
 async def _set_state(name: str | None, state: CrawlState, *, places: Places, yes: bool) -> tuple[CrawlState, Steered]:
     """The state before, and the crawl as it is now."""
+    from shoal.cli.crawl_choice import ask_if_others_work_on, chosen_crawl
     from shoal.cli.display.next_commands import run_again
-    from shoal.cli.which import ask_if_others_work_on, chosen_crawl
     from shoal.insight.stats import raised_budget, spent_budget
     from shoal.policy.limits import raised, reached_by
     from shoal.run.steering import check_change

@@ -75,7 +75,7 @@ async def _snapshots(
     name: str | None, watchers: dict[str, Coordinator], *, frontier: Frontier, say: Callable[[str], None]
 ) -> list[Snapshot]:
     """A snapshot of each shown crawl. Watchers are kept between calls to measure the rate."""
-    from shoal.cli.which import choose_all
+    from shoal.cli.crawl_choice import choose_all
     from shoal.crawl.record import is_unfinished
     from shoal.run.coordinator import Coordinator
 

@@ -44,8 +44,8 @@ def warc(crawl: str, *, output: str, places: Places, as_json: bool) -> None:
 
 
 async def _warc(crawl: str, target: Path, *, places: Places, screen: Screen) -> int:
-    from shoal.cli.stores import with_archive
-    from shoal.cli.which import no_archived_crawl
+    from shoal.cli.crawl_choice import no_archived_crawl
+    from shoal.cli.crawl_stores import with_archive
     from shoal.crawl.opening import archive_at
 
     if not target.name.endswith(SUFFIXES):

@@ -100,8 +100,8 @@ def _show_attempts(attempts: list[FetchRow], screen: Screen) -> None:
 
 
 async def _why(url: str, name: str | None, wanted: dict[str, Any], *, places: Places) -> list[Fate]:
-    from shoal.cli.stores import stores_of_crawls
-    from shoal.cli.which import choose_all
+    from shoal.cli.crawl_choice import choose_all
+    from shoal.cli.crawl_stores import stores_of_crawls
     from shoal.insight.fate import Choice, fates_of
 
     async with stores_of_crawls(places, say=Screen().say) as (frontier, store_of):

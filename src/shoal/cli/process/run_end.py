@@ -8,11 +8,11 @@ from functools import partial
 
 import msgspec
 
+from shoal.cli.crawl_stores import Owners
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.slips import slips_of
 from shoal.cli.display.summary import Summary
 from shoal.cli.process.job import Job
-from shoal.cli.stores import Owners
 from shoal.crawl.joining import has_all_items
 from shoal.crawl.opening import Places
 from shoal.crawl.record import record_of

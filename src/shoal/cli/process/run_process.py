@@ -15,6 +15,8 @@ from pathlib import Path
 import msgspec
 
 from shoal.archive.base import Archive
+from shoal.cli.crawl_choice import ask_if_others_work_on, deletion_named
+from shoal.cli.crawl_stores import has_frontier, owners_line, owners_of, say_what_is_elsewhere
 from shoal.cli.display.counting import counting_export
 from shoal.cli.display.inboxes import say_old_inboxes, waits_line
 from shoal.cli.display.lines import SpiderOutput
@@ -36,8 +38,6 @@ from shoal.cli.process.run_again import (
 from shoal.cli.process.run_end import Reading, judged, sum_up
 from shoal.cli.process.run_sinks import RunSinks, sink_faults
 from shoal.cli.process.signals import Stopping
-from shoal.cli.stores import has_frontier, owners_line, owners_of, say_what_is_elsewhere
-from shoal.cli.which import ask_if_others_work_on, deletion_named
 from shoal.crawl.beginning import RunOf, begin_afresh, begin_run, crawls_of, own_crawls, resumable_crawl
 from shoal.crawl.code import differences
 from shoal.crawl.inbox_readers import ReaderNotes

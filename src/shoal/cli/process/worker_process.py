@@ -16,13 +16,13 @@ import msgspec
 
 from shoal.archive.base import Archive
 from shoal.backends import is_pipe
+from shoal.cli.crawl_choice import choose
 from shoal.cli.display.inboxes import say_inboxes, with_inbox
 from shoal.cli.display.lines import Say, SpiderOutput, say_on
 from shoal.cli.display.next_commands import begin_again, command, quote
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.process.signals import Stopping, stop_without
 from shoal.cli.process.worker_inboxes import WorkerCode, WorkerInboxes
-from shoal.cli.which import choose
 from shoal.crawl.inbox import Listener
 from shoal.crawl.joining import places_to_join, results_of
 from shoal.crawl.opening import Places, SharedResults, frontier_at, shared_results, waiting_for
