@@ -246,7 +246,7 @@ def test_a_pace_for_a_host_that_the_crawl_has_nothing_to_do_with_is_set_with_a_w
     assert slip.stdout == "books-1: www.exmaple.com at 1/s from the next request on\n"
     assert slip.stderr == ("warning: books-1 has no tasks at www.exmaple.com so far; did you mean www.example.com?\n")
     far = shoal_("pace", "zzz.test", "1/s")
-    assert far.stderr == "warning: books-1 has nothing to do at zzz.test so far\n"
+    assert far.stderr == "warning: books-1 has no tasks at zzz.test so far\n"
     paced = json_of("pace", "www.exmaple.com", "1/s")
     assert (paced["is_known"], paced["near"]) == (False, ["www.example.com"])
 

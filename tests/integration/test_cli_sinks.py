@@ -69,7 +69,7 @@ def test_a_later_run_sends_only_changes_though_it_does_not_name_the_sink(
     folder.run("run", folder.spider(site.url), "--sink", "out.jsonl", "--store", store)
     again = folder.run("run", "books.py", "--again", "--store", store)
     assert len(lines_in(folder.path / "out.jsonl")) == PRODUCTS
-    assert "as in earlier runs: `shoal sink remove` ends that" in again.stderr
+    assert "as in earlier runs: `shoal sink remove` removes them" in again.stderr
     (folder.path / "books.py").write_text((folder.path / "books.py").read_text().replace("title=", "name="))
     folder.run("run", "books.py", "--again", "--store", store)
     found = lines_in(folder.path / "out.jsonl")

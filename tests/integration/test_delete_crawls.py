@@ -231,7 +231,7 @@ def test_a_fresh_crawl_skips_nothing_of_a_stopped_one_that_it_discards(folder: F
     folder.spider(site.url)
     folder.run("run", "books.py", "--max-items", "3")
     told = folder.run("run", "books.py", "--fresh", "--skip-known").stderr
-    assert "--skip-known: no earlier crawl of this spider is left here: everything is fetched" in told
+    assert "--skip-known: there is no earlier crawl of this spider here: everything is fetched" in told
     assert [(crawl["crawl"], crawl["pages"]) for crawl in folder.json("crawls")] == [("books-2", PAGES)]
 
 
