@@ -417,5 +417,5 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(project: Pro
         [sys.executable, "-c", code], cwd=project.folder, text=True, capture_output=True, timeout=SECONDS, check=False
     )
     assert (ran.returncode, ran.stderr) == (
-        2, f"shoal: to import a queue needs {missing}: {install_command('scrapy', 'redis')}\n",
+        2, f"shoal: `shoal import` needs {missing}: {install_command('scrapy', 'redis')}\n",
     )  # fmt: skip

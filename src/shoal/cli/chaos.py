@@ -123,7 +123,9 @@ def chaos(*, seed: int | None, runs: int, as_json: bool, deeds: str, **options: 
     for number in range(runs):
         reports.append(_one_run(screen, seed=first + number, deeds=chosen, **options))
         if runs > 1:
-            _say_run(reports[-1], screen, number=number + 1, runs=runs)
+            last = reports[-1]
+            verdict = f"{'kept' if last.is_kept else 'broken'} in {duration(last.seconds)}"
+            screen.say(f"run {number + 1} of {runs}, seed {last.seed}: {verdict}")
         if as_json:
             screen.json(reports[-1])
         if not reports[-1].is_kept:
@@ -234,11 +236,6 @@ class Display:
         elif doing != self._doing:
             self._screen.say(f"{count(done)} of {self._pages} done: {doing}")
         self._doing = doing
-
-
-def _say_run(report: Report, screen: Screen, *, number: int, runs: int) -> None:
-    verdict = "kept" if report.is_kept else "broken"
-    screen.say(f"run {number} of {runs}, seed {report.seed}: {verdict} in {duration(report.seconds)}")
 
 
 def _show(report: Report, screen: Screen, *, runs: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -153,7 +152,7 @@ async def _change(
             chosen = await _filter(which, crawl, frontier=frontier)
 
             def told(number: int) -> None:
-                counting.show(partial(_so_far, crawl, number))
+                counting.show(lambda: f"{crawl.id}: {several(number, 'dead letter')} so far")
 
             number = await clear_dead(crawl, chosen, verb, frontier=frontier, told=told)
         if verb == "requeue" and (stay := (await frontier.count_dead(crawl.id, chosen)).matching):
@@ -161,10 +160,6 @@ async def _change(
                 f"{several(stay, 'other')} cannot be queued again, as inbox entries: correct them and push them again"
             )
         return crawl.id, number
-
-
-def _so_far(crawl: Crawl, number: int) -> str:
-    return f"{crawl.id}: {several(number, 'dead letter')} so far"
 
 
 async def _filter(which: dict[str, Any], crawl: Crawl, *, frontier: Frontier) -> DeadFilter:

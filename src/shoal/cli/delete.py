@@ -188,10 +188,14 @@ class Deleter:
 
     async def plan(self, crawl: Crawl) -> Deletion:
         """What will be deleted with a crawl. Changes nothing."""
+        from shoal.crawl.opening import inbox_at
+
         if crawl.refusal:
             self._check_alone(crawl.refusal)
             return Deletion(crawl=crawl.id)
         progress = await self._frontier.progress(crawl.id)
+        async with inbox_at(self._places) as inbox:
+            entries = (await inbox.count([crawl.id])).get(crawl.id, 0)
         found = Deletion(
             crawl=crawl.id,
             state=progress.state,
@@ -199,7 +203,7 @@ class Deleter:
             left=progress.left,
             dead=progress.dead,
             bytes=(await self._frontier.size(crawl.id)).bytes,
-            inbox=await self._count_entries(crawl),
+            inbox=entries,
             log=self._also.log,
         )
         if self._also.items or self._also.log:
@@ -223,12 +227,6 @@ class Deleter:
     def _check_alone(self, why: str) -> None:
         if self._also != AlsoDelete():
             raise UsageError(f"{why}; leave out --items, --log and --pages to delete it")
-
-    async def _count_entries(self, crawl: Crawl) -> int:
-        from shoal.crawl.opening import inbox_at
-
-        async with inbox_at(self._places) as inbox:
-            return (await inbox.count([crawl.id])).get(crawl.id, 0)
 
     async def _count_items(self, crawl: Crawl) -> int:
         """The number of items that the crawl wrote last. Refuses a foreign store without any of them: after the

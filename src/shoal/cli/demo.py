@@ -57,6 +57,7 @@ def demo(products: int, workers: int, *, dashboard: bool) -> int:
 
 def _demo(products: int, workers: int, *, dashboard: bool, watched: Watched | None) -> int:
     """The whole demo. After a crash of its process it starts again, with a new shop."""
+    from shoal.cli.display.numbers import several
     from shoal.cli.loop import run
     from shoal.cli.process.run_process import exit_code, work
     from shoal.testing.sites.site_process import site_process
@@ -66,7 +67,8 @@ def _demo(products: int, workers: int, *, dashboard: bool, watched: Watched | No
     log = FOLDER / "site.jsonl"
     log.unlink(missing_ok=True)
     with site_process("--products", str(products), log=log) as site:
-        _introduce(site, screen, products=products)
+        reviews = f", its slow reviews on {site.urls[1]}" if len(site.urls) > 1 else ""
+        screen.say(f"a shop of {several(products, 'book')} on {site.url}{reviews}")
         job = replace(_job(site, workers=workers, watched=watched), dashboard=dashboard)
         summary = run(work(job, screen))
         _show(summary, job.places, site, screen)
@@ -99,13 +101,6 @@ def _job(site: SiteProcess, *, workers: int, watched: Watched | None) -> Job:
         fresh=True,
         watched=None if watched is None else watched._replace(has_begun=False),
     )
-
-
-def _introduce(site: SiteProcess, screen: Screen, *, products: int) -> None:
-    from shoal.cli.display.numbers import several
-
-    reviews = f", its slow reviews on {site.urls[1]}" if len(site.urls) > 1 else ""
-    screen.say(f"a shop of {several(products, 'book')} on {site.url}{reviews}")
 
 
 def _show(summary: Summary, places: Places, site: SiteProcess, screen: Screen) -> None:

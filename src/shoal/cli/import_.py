@@ -76,7 +76,8 @@ def scrapy_redis(name: str, *, places: Places, as_json: bool, **options: Any) ->
     """
     from shoal.cli.loop import run
 
-    _check_packages()
+    if missing := [package for package in ("scrapy", "redis") if importlib.util.find_spec(package) is None]:
+        raise UsageError(f"`shoal import` needs {' and '.join(missing)}: {install_command('scrapy', 'redis')}")
     screen = Screen()
     if options["trust_pickle"]:
         # As in Scrapy: pickled objects may come from the project's own modules.
@@ -90,12 +91,6 @@ def scrapy_redis(name: str, *, places: Places, as_json: bool, **options: Any) ->
     for problem in taken.problems:
         screen.say(f"shoal: {problem}")
     return 1 if taken.problems else 0
-
-
-def _check_packages() -> None:
-    missing = [name for name in ("scrapy", "redis") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(f"to import a queue needs {' and '.join(missing)}: {install_command('scrapy', 'redis')}")
 
 
 async def _take_over(

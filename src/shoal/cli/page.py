@@ -120,7 +120,7 @@ async def _by_log(query: CaptureQuery, places: Places, *, archive: Archive) -> l
         return []
     found = []
     # No message about an unreachable store: the scan finds the captures too.
-    async with stores_of_crawls(places, say=_silent) as (frontier, store_of):
+    async with stores_of_crawls(places, say=lambda _: None) as (frontier, store_of):
         for crawl in with_refusals(await frontier.crawls()):
             if crawl.refusal:
                 continue
@@ -130,10 +130,6 @@ async def _by_log(query: CaptureQuery, places: Places, *, archive: Archive) -> l
                     # Not compared by token: if the latest attempt got no response, the log names an earlier capture.
                     found += [one for one in await _captures(archive, row.archived) if one.key == row.key]
     return _in_order(found)
-
-
-def _silent(line: str) -> None:
-    """Shows nothing."""
 
 
 async def _captures(archive: Archive, name: str) -> list[Capture]:

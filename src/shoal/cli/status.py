@@ -117,7 +117,7 @@ async def _read_view(crawl: Crawl, *, frontier: Frontier, store_of: StoreOf, scr
     from shoal.store.base import ItemFilter
     from shoal.worker.workers import crew_of
 
-    watcher = Coordinator(crawl, frontier=frontier, show=_ignore, say=screen.say)
+    watcher = Coordinator(crawl, frontier=frontier, show=lambda _: None, say=screen.say)
     snapshot = await watcher.look(lanes=LANES_READ)
     store = await store_of(crawl)
     items = None
@@ -331,7 +331,3 @@ def _show_crawls(rows: Sequence[tuple[Crawl, Progress]], screen: Screen, *, olde
             screen.say(f"{crawl.id}: {line}")
     if older > 0:
         screen.say(f"and {several(older, 'older crawl')}; --json lists them all")
-
-
-def _ignore(snapshot: Snapshot) -> None:
-    """Shows nothing: the command shows the snapshot itself."""

@@ -230,7 +230,8 @@ def _show(view: ItemView, former: ItemView | None, counted: ViewCount, screen: S
     if not PLAIN.fullmatch(view.name):
         screen.say(f"its name needs quotes in SQL: SELECT * FROM {_quoted(view.name)}")  # noqa: S608 -- shown
     if counted.misfits:
-        where = ", ".join(f"{name} ({count(number)})" for name, number in _largest(counted.by_column))
+        by_size = sorted(counted.by_column.items(), key=lambda pair: pair[1], reverse=True)
+        where = ", ".join(f"{name} ({count(number)})" for name, number in by_size[:NAMED])
         screen.line(f"{several(counted.misfits, 'item')} with a value that does not fit, which is NULL here: {where}")
         screen.say(
             f"_misfit names the columns: SELECT _key, _misfit FROM {_quoted(view.name)} WHERE _misfit IS NOT NULL"  # noqa: S608 -- shown
@@ -248,10 +249,6 @@ def _changes(view: ItemView, former: ItemView | None) -> list[str]:
         if name in before and before[name] != column:
             lines.append(f"now: {_column_text(column)} (was {_kind_text(before[name])})")
     return lines
-
-
-def _largest(counts: dict[str, int]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda pair: pair[1], reverse=True)[:NAMED]
 
 
 def _what(view: ItemView) -> str:

@@ -84,7 +84,7 @@ async def _snapshots(
     snapshots = []
     for crawl in shown or crawls[:1]:
         if crawl.id not in watchers:
-            watchers[crawl.id] = Coordinator(crawl, frontier=frontier, show=_ignore, say=_silent)
+            watchers[crawl.id] = Coordinator(crawl, frontier=frontier, show=lambda _: None, say=lambda _: None)
         # The current record: the priority may have changed.
         snapshots.append(replace(await watchers[crawl.id].look(), crawl=crawl))
     return snapshots
@@ -140,11 +140,3 @@ def _read_key(descriptor: int, leave: asyncio.Event) -> None:
     key = os.read(descriptor, 64)
     if not key or b"q" in key.lower():
         leave.set()
-
-
-def _ignore(snapshot: Snapshot) -> None:
-    """Shows nothing: all snapshots are shown together."""
-
-
-def _silent(line: str) -> None:
-    """Shows nothing: a line would damage the live display."""

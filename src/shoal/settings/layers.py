@@ -109,12 +109,11 @@ def file_layer(path: Path) -> tuple[str, dict[str, Any]]:
 
 def environment_layer(environ: Mapping[str, str] = os.environ) -> tuple[str, dict[str, Any]]:
     """SHOAL_MAX_DEPTH=3 sets max_depth; lists are comma-separated."""
-    layer = {name.removeprefix("SHOAL_").lower(): text for name, text in environ.items() if _is_setting(name)}
-    return "environment", layer
-
-
-def _is_setting(variable: str) -> bool:
-    return variable.startswith("SHOAL_") and variable not in NO_SETTINGS
+    return "environment", {
+        name.removeprefix("SHOAL_").lower(): text
+        for name, text in environ.items()
+        if name.startswith("SHOAL_") and name not in NO_SETTINGS
+    }
 
 
 Value = TypeVar("Value")

@@ -80,7 +80,8 @@ def traceback_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
     # Errors quote their input, which may be a page of megabytes.
     text = "\n".join(line[: 2 * LONGEST_LINE] for line in lines[-TRACEBACK_LINES:])
-    return "\n".join(_shortened(line) for line in without(secrets, _encodable(text)).splitlines())
+    masked = without(secrets, _encodable(text)).splitlines()
+    return "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in masked)
 
 
 def _own_name(path: str, files: Collection[str]) -> str:
@@ -95,10 +96,6 @@ def _own_name(path: str, files: Collection[str]) -> str:
         if name != path and not path.startswith(_SHOAL) and _INSTALLED.isdisjoint(parts):
             return name
     return ""
-
-
-def _shortened(line: str) -> str:
-    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
 
 
 def _encodable(text: str) -> str:

@@ -19,7 +19,7 @@ from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import count, duration, per_second, several, size
 from shoal.cli.display.screen import GAP, Screen
 from shoal.insight.stats import Snapshot, cost_so_far, describe_interval, seconds_left, unserved, unserved_line
-from shoal.model import CrawlState, LaneStatus
+from shoal.model import CrawlState
 from shoal.policy.verdicts import asides, set_aside
 
 LINE_SECONDS = 5.0
@@ -137,11 +137,11 @@ def last_lane(snapshot: Snapshot) -> str:
     if not lanes or not whole or seconds_left(lanes[0]) < POLITE_SHARE * whole:
         return ""
     least = max(LONG_SECONDS, LAST_SHARE * whole)
-    return ", ".join(_needs(lane) for lane in lanes if lane.waiting > 1 and seconds_left(lane) >= least)
-
-
-def _needs(lane: LaneStatus) -> str:
-    return f"{lane.lane} needs {duration(seconds_left(lane))} at {describe_interval(lane.interval)}"
+    return ", ".join(
+        f"{lane.lane} needs {duration(seconds_left(lane))} at {describe_interval(lane.interval)}"
+        for lane in lanes
+        if lane.waiting > 1 and seconds_left(lane) >= least
+    )
 
 
 def _head(snapshot: Snapshot, elapsed: float) -> Table:

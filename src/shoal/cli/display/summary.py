@@ -47,8 +47,7 @@ OUTCOMES = {
     "bomb": "grew too much by decompression: max_ratio, max_body_bytes",
     "redirect_loop": REASONS["redirect_loop"],
 }
-# Counted elsewhere in the summary.
-_NOT_LISTED = frozenset({"merged"})
+MERGED = "merged"  # counted with the duplicates
 _SITEMAPS_SHOWN = 3
 
 
@@ -100,8 +99,8 @@ def show_summary(summary: Summary, screen: Screen, *, places: Places, more: Iter
     """Show the summary. more: further lines at the end."""
     screen.heading(headline(summary))
     screen.table(("pages", "outcome", ""), _outcome_rows(summary), right=("pages",))
-    kept_out = [(count(number), name, _sentence(name)) for name, number in _kept_out(summary)]
-    if kept_out:
+    by_number = sorted(summary.rejected.items(), key=lambda pair: (-pair[1], pair[0]))
+    if kept_out := [(count(number), name, REASONS.get(name, "")) for name, number in by_number if name != MERGED]:
         screen.line()
         screen.table(("links", "kept out", ""), kept_out, right=("links",))
     screen.line()
@@ -131,17 +130,8 @@ def _outcome_rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
         yield count(summary.cancelled), "cancelled", "set aside"
 
 
-def _kept_out(summary: Summary) -> list[tuple[str, int]]:
-    rows = [(name, number) for name, number in summary.rejected.items() if name not in _NOT_LISTED]
-    return sorted(rows, key=lambda pair: (-pair[1], pair[0]))
-
-
-def _sentence(reason: str) -> str:
-    return REASONS.get(reason, "")
-
-
 def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
-    merged = summary.rejected.get("merged", 0)
+    merged = summary.rejected.get(MERGED, 0)
     spelt = f", {count(merged)} of them in another spelling" if merged else ""
     if summary.duplicates:
         yield "known", f"{several(summary.duplicates, 'link')} led to known pages{spelt}"

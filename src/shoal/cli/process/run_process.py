@@ -211,7 +211,10 @@ async def _work(job: Job, screen: Screen, sinks: RunSinks, *, frontier: Frontier
         if job.watched is None or not job.watched.has_begun:
             _announce(crawl, before, job, display=display)
             if job.skip_stored:
-                number = await _skip_stored(crawl, job, frontier=frontier, store=store, say=display.say)
+                pattern, intake = compiled(job.skip_stored), intake_of(crawl)
+                number = await skip_stored(
+                    crawl, pattern, frontier=frontier, store=store, intake=intake, say=display.say
+                )
                 display.say(skipped_line(number))
             await say_old_inboxes(crawl, job, frontier=frontier, say=display.say)
             if job.stay:
@@ -293,11 +296,6 @@ async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, 
     if not job.fresh:
         return await begin_run(frontier, job.spider, settings=job.settings, run=run)
     return await begin_afresh(frontier, store, job.spider, places=job.places, settings=job.settings, run=run), None
-
-
-async def _skip_stored(crawl: Crawl, job: Job, *, frontier: Frontier, store: Store, say: Callable[[str], None]) -> int:
-    pattern, intake = compiled(job.skip_stored), intake_of(crawl)
-    return await skip_stored(crawl, pattern, frontier=frontier, store=store, intake=intake, say=say)
 
 
 class ProgressWatch:

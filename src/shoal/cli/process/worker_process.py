@@ -121,7 +121,8 @@ async def _work(
 ) -> list[str]:
     """Work to the end; returns why crawls failed, if this worker judges that."""
     output, stop, places = SpiderOutput(sys.stderr), stopping.stop, job.places
-    connections = job.store_connections or _connections(spiders.values())
+    by_settings = (settings_of(spider, {}).values.store_connections for spider in spiders.values())
+    connections = job.store_connections or max(by_settings, default=STORE_CONNECTIONS)
     async with AsyncExitStack() as stack:
         # While it waits for servers, signals end it at once: it has no pages to finish.
         frontier = await stack.enter_async_context(
@@ -176,10 +177,6 @@ def _limits(job: WorkerJob, spiders: Iterable[type[Spider]]) -> Limits:
     """When this process retires: by its flags, else by the strictest settings of its spiders."""
     own = Limits.strictest([Limits.of(settings_of(spider, {}).values) for spider in spiders])
     return own.unless_told(pages=job.max_pages, seconds=job.max_seconds, memory=job.max_memory)
-
-
-def _connections(spiders: Iterable[type[Spider]]) -> int:
-    return max((settings_of(spider, {}).values.store_connections for spider in spiders), default=STORE_CONNECTIONS)
 
 
 class WorkerProcess:
