@@ -58,7 +58,7 @@ FAULT_TEXTS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Write what is stale, or with `--check` name it; the exit code says whether anything was."""
+    """Write what is stale, or with `--check` name it; the return code says whether anything was."""
     pages = {
         "api.md": api_page(),
         "cli.md": cli_page(),

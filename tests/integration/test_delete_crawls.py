@@ -187,7 +187,7 @@ def test_what_a_killed_process_has_half_deleted_is_shown_and_finished(folder: Fo
     assert "large-1 is half deleted: `shoal delete large-1` or the next process" in folder.run("crawls").stderr
     line = folder.refusal("delete", "large-1", "--items", "--yes")
     assert "large-1 is half deleted: where its items, log and pages are is no longer known; leave out" in line
-    assert "large-1: what is left of it" in folder.run("delete", "large-1", "--yes").stderr
+    assert "large-1: the rest of it" in folder.run("delete", "large-1", "--yes").stderr
     assert rows(folder.path, "SELECT count(*) FROM task") == [(0,)]
     assert "there is no crawl 'large-1'; `shoal crawls` lists them" in folder.refusal("delete", "large-1", "--yes")
 
@@ -239,7 +239,7 @@ def test_a_crawl_that_another_one_still_has_to_learn_from_goes_only_with_it(fold
     folder.spider(site.url)
     folder.run("run", "books.py")
     asyncio.run(begin_to_learn(folder.path / "shoal.db", "books-1"))
-    assert "books-2 has just begun and still has to learn which" in folder.refusal("delete", "books-1", "--yes")
+    assert "books-2 has just begun and still has to copy" in folder.refusal("delete", "books-1", "--yes")
     asyncio.run(delete(folder.path / "shoal.db", "books-1"))
     refused = folder.run("run", "books.py", code=2).stderr
     assert (

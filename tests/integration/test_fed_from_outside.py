@@ -208,7 +208,7 @@ def test_status_names_inboxes_that_nobody_reads(outside: Outside) -> None:
 def test_a_slip_in_a_name_is_seen_before_any_crawl_has_begun(outside: Outside) -> None:
     outside.push("boks", f"{outside.url}?1")
     place = "shoal-inbox/boks" if outside.frontier == "shoal.db" else "shoal:inbox:boks"
-    seen = f"1 entry in {place}: 'boks' is no crawl and no spider that this frontier knows: "
+    seen = f"1 entry in {place}: 'boks' is neither a crawl nor a spider of this frontier: "
     for options in ([], ["boks"]):
         said = outside.folder.run("status", *options, "--frontier", outside.frontier, code=2).stderr
         assert f"{seen}No inbox is read here now: `shoal worker FILE` reads its spider's inbox" in said
@@ -232,7 +232,7 @@ def test_a_spider_without_a_start_is_refused_where_nothing_is_to_come(outside: O
 def test_a_folder_of_its_own_is_watched_where_the_frontier_is_a_file(outside: Outside) -> None:
     if outside.frontier != "shoal.db":
         refusal = outside.folder.refusal("run", "books.py", "--stay", "--inbox", "incoming", *outside.places)
-        assert "--inbox incoming: a folder is watched where the frontier is a file" in refusal
+        assert "--inbox incoming: a folder is read only if the frontier is a file" in refusal
         return
     refusal = outside.folder.refusal("run", "books.py", "--stay", "--inbox", "books.py/in", *outside.places)
     assert "the inbox books.py/in cannot be created: Not a directory: --inbox FOLDER names another" in refusal
