@@ -187,7 +187,7 @@ def test_commands_that_look_take_the_crawls_store_and_create_none(
     other.run("store", "init", "--store", "mine.db")
     said = other.run("status", "books-1", "--store", "mine.db", *frontier)
     own = f"{folder.path}/shoal.db"
-    assert f"the items of books-1 lie in {own}: what is shown here is from mine.db, which --store" in said.stderr
+    assert f"the items of books-1 are in {own}: what is shown here is from mine.db, which --store" in said.stderr
     assert f"0 in mine.db; its own are in {own}" in " ".join(said.stdout.split())
     said = other.run("export", "books-1", "-o", "-", "--store", "mine.db", *frontier)
     assert f"items of books-1 are also in {own}: they are not in this file" in said.stderr
