@@ -41,7 +41,7 @@ def collect(folder: Path) -> None:
 
 
 def main() -> int:
-    """Collect, build, check; the exit code says whether all is well."""
+    """Collect, build, check; the return code says whether all is well."""
     collect(SITE / "pages")
     logging.basicConfig(level=logging.WARNING, format="docs: %(message)s", stream=sys.stderr)
     try:

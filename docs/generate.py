@@ -58,7 +58,7 @@ FAULT_TEXTS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Write what is stale, or with `--check` name it; the exit code says whether anything was."""
+    """Write what is stale, or with `--check` name it; the return code says whether anything was."""
     pages = {
         "api.md": api_page(),
         "cli.md": cli_page(),
@@ -84,8 +84,8 @@ def cli_page() -> str:
     root = click.Context(shoal, info_name="shoal", terminal_width=WIDTH, **shoal.context_settings)
     parts = [
         "# Commands",
-        "CRAWL is a crawl's id, or a spider's name for its newest crawl; it may be left out where only one can be "
-        "meant. Return codes: 0 finished, 1 failed, 2 usage or settings, 3 a server cannot be reached, 130 "
+        "CRAWL is a crawl's id, or a spider's name for its newest crawl; leave it out if there is only "
+        "one choice. Return codes: 0 finished, 1 failed, 2 usage or settings, 3 a server cannot be reached, 130 "
         "interrupted and resumable; [when a crawl is a failure](../how-to/return-codes.md).",
         _help(shoal, root),
     ]

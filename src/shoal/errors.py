@@ -1,13 +1,13 @@
 """Everything shoal raises on purpose.
 
-ShoalError                 one line for the user, and an exit code
+ShoalError                 one line for the user, and a return code
 ├── UsageError         2   the command, the spider file or a URL is not usable as given
 │   ├── SettingError   2   a setting is unknown or has a value of the wrong kind
-│   └── SelectorError  2   a text that was given as a CSS selector is none
+│   └── SelectorError  2   a text is not a valid CSS selector
 ├── ServerUnreachable  3   a queue, database or object server cannot be reached
 ├── StorageError       1   a file or database refuses: locked, foreign, newer, full
 │   └── StorageBroken  1   a file in use is gone, replaced or damaged: waiting does not help
-└── CrawlLost          1   a crawl's data are gone from its frontier while it was worked on
+└── CrawlLost          1   a crawl's data are gone from its frontier while workers run it
 """
 
 
@@ -28,7 +28,7 @@ class SettingError(UsageError):
 
 
 class SelectorError(UsageError):
-    """A text that was given as a CSS selector is none."""
+    """A text is not a valid CSS selector."""
 
 
 class ServerUnreachable(ShoalError):  # noqa: N818 -- reads as what happened

@@ -1,8 +1,6 @@
-"""Log lines: the fields of a record without secrets, as one JSON object or as one line of text. Pure functions.
+"""Log lines of a crawl: events and records as fields without secrets, written as JSON or text.
 
-What the code that runs now works on: its worker, and the page in hand. Log lines and traces are told apart by it.
-
-Events of a crawl for logs: what happened to a page, a worker, a server. Each is one line.
+The context variables name the current worker and page for log lines and traces.
 """
 
 from __future__ import annotations
@@ -29,45 +27,45 @@ class Work(NamedTuple):
     worker: str
 
 
-# Set once per worker: the tasks of its pages inherit it, and so do threads and tasks that a handler starts.
+# Set once per worker; tasks of its pages, and threads and tasks that a handler starts, inherit it.
 WORK: Final[ContextVar[Work | None]] = ContextVar("shoal_work", default=None)
-# Set once per page, to the lease itself: nothing is built for pages of which nothing is logged.
+# Set once per page, to the lease itself: no other object is made for pages that log nothing.
 PAGE: Final[ContextVar[Lease | None]] = ContextVar("shoal_page", default=None)
 
 
 class Events:
-    """Tells the events of one worker or one crawl, where somebody wants them: the logger has a level then."""
+    """Logs the events of one worker or crawl, if the logger has a level."""
 
     def __init__(self, *, crawl: str = "", worker: str = "") -> None:
         self._who = {"crawl": crawl, "worker": worker}
         self._logger = logging.getLogger(EVENTS)
 
     def is_on(self, level: int) -> bool:
-        """Whether events of this level are logged. Asked once, where an event would cost every page something."""
+        """Whether events of this level are logged. Callers ask once, to spare every page the cost."""
         return self._logger.level != logging.NOTSET and self._logger.isEnabledFor(level)
 
     def tell(self, level: int, event: str, lease: Lease | None = None, **fields: Any) -> None:
-        """Log one event. A field that is empty is left out."""
+        """Log one event, without its empty fields."""
         if self.is_on(level):
             told = {**self._who, **page_fields(lease), **fields}
             self._logger.log(level, event, extra={FIELDS: told})
 
     def tell_said(self, level: int, event: str, **fields: Any) -> None:
-        """Log one event of which people are told in a line of its own: a log for people leaves it out."""
+        """Log one event that is also a message to people: a text log leaves it out."""
         self.tell(level, event, None, **{SAID: True, **fields})
 
 
 EVENTS: Final = "shoal.events"
 SPIDERS: Final = "shoal.spider"
 FIELDS: Final = "shoal_fields"  # the attribute of a record that holds the fields of an event
-SAID: Final = "said"  # of an event that people are told anyway, in words of its own
+SAID: Final = "said"  # marks an event that is also a message to people
 
 LONGEST_TEXT: Final = 2_000
 LONGEST_MESSAGE: Final = 10_000
 MOST_EXTRAS: Final = 30
 KEYS: Final = 2**64
 
-# Beyond what JSON escapes by itself: what a terminal obeys, or what some readers take for the end of a line.
+# What JSON does not escape, but terminals obey or some readers treat as the end of a line.
 _CONTROLS: Final = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _ALL_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _PLAIN: Final = re.compile(r"[^\s\"=]+")
@@ -75,7 +73,7 @@ _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 
 def page_fields(lease: Lease | None) -> dict[str, Any]:
-    """What tells a page apart: its key as `shoal why` shows it, its URL without secrets, its host."""
+    """The fields that identify a page: its key as in `shoal why`, its URL without secrets, its host."""
     if lease is None:
         return {}
     task = lease.task
@@ -83,7 +81,7 @@ def page_fields(lease: Lease | None) -> dict[str, Any]:
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """A record as fields, in the order in which people read them. What no line can hold is shown instead."""
+    """A record as fields, in reading order, with values that fit on a line."""
     given: Mapping[str, Any] = getattr(record, FIELDS, {})
     work, lease = WORK.get(), PAGE.get()
     is_event = record.name == EVENTS
@@ -106,21 +104,20 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def message_fields(line: str, *, now: float) -> dict[str, Any]:
-    """A line that was written for people, as fields."""
+    """A message to people as fields."""
     level = "error" if line.startswith("shoal: ") else "info"
     message = _safe(_cut(line, LONGEST_MESSAGE), [], is_long=True)
     return {"time": time_of(now), "level": level, "event": "message", "message": message}
 
 
 def as_json(fields: Mapping[str, Any]) -> str:
-    """The fields as one JSON object on one line, whatever they hold."""
+    """The fields as one JSON object on one line."""
     text = msgspec.json.encode(fields).decode()
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def as_text(fields: Mapping[str, Any]) -> str:
-    """The fields as a line for people: the time of day, the level, what happened. The lines of a traceback follow it,
-    indented."""
+    """The fields as a line for people: time of day, level, event; an indented traceback follows."""
     rest = dict(fields)
     day, level, event = rest.pop("time"), rest.pop("level"), rest.pop("event")
     trace, message, logger = rest.pop("exception", ""), rest.pop("message", None), rest.pop("logger", "")
@@ -134,12 +131,12 @@ def as_text(fields: Mapping[str, Any]) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text on one line, its control characters shown."""
+    """The text on one line, its control characters escaped."""
     return _ALL_CONTROLS.sub(lambda match: _shown(match[0]), text)
 
 
 def time_of(seconds: float) -> str:
-    """A time as ISO 8601 has it, in UTC."""
+    """A time in ISO 8601, UTC."""
     moment = datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -152,18 +149,18 @@ def _message_of(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:
-        # Arguments that do not fit their text: the line is worth more than the mistake in it.
+        # Arguments that do not fit the format: a raw line is better than none.
         return f"{record.msg} {record.args}"
 
 
 def _extras(record: logging.LogRecord, *, taken: set[str]) -> dict[str, Any]:
-    """What the spider gave as `extra`; names that are taken stay what they are."""
+    """The spider's `extra` fields, except names that are taken."""
     own = [name for name in vars(record) if name not in _STANDARD and name not in taken]
     return {name: getattr(record, name) for name in own[:MOST_EXTRAS]}
 
 
 def _safe(value: Any, secrets: list[str], *, is_long: bool) -> Any:
-    """A value that JSON has: numbers as they are, everything else as text without secrets."""
+    """A JSON value: numbers unchanged, everything else as text without secrets."""
     if value is None or isinstance(value, bool | int):
         return value if not isinstance(value, int) or abs(value) < 2**63 else str(value)
     if isinstance(value, float):

@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 from checks.command_words import check_words as check_words
-from shoal.cli.secret_files import SECRET_FILE_VARIABLES
 from shoal.cli.serve import PORT
 from shoal.settings.layers import NO_SETTINGS
 from shoal.settings.table import FIELDS
+from shoal.settings.variables import SECRET_FILE_VARIABLES
 from shoal.testing.servers.programs import find_program, free_port
 from shoal.testing.waiting import wait_until
 

@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 from command_line import Folder
 
+from shoal.cli.crawl_choice import choose
 from shoal.cli.display.lines import one_line, shown
 from shoal.cli.display.numbers import duration, moment_given, per_second, several, size
 from shoal.cli.display.screen import Screen
-from shoal.cli.main import COMMANDS, shoal
-from shoal.cli.which import choose
+from shoal.cli.main import COMMANDS, GROUPS, shoal
 from shoal.errors import UsageError
 from shoal.model import Crawl
 from shoal.version import __version__
@@ -57,10 +57,11 @@ def test_the_commands_for_dead_letters_show_an_example(name: str) -> None:
     assert f"Example: shoal dead {name}" in invoke("dead", name, "--help").stdout
 
 
-def test_help_lists_every_command_in_the_order_people_meet_them() -> None:
+def test_help_lists_every_command_in_its_group() -> None:
     text = invoke("--help").stdout
-    listed = [line.split()[0] for line in text[text.index("Commands:") :].splitlines()[1:] if line.strip()]
-    assert listed == list(COMMANDS)
+    lines = [line for line in text[text.index("Start:") :].splitlines() if line.strip()]
+    assert [line.strip(":") for line in lines if not line.startswith(" ")] == list(GROUPS)
+    assert [line.split()[0] for line in lines if line.startswith(" ")] == list(COMMANDS)
 
 
 def test_without_a_command_help_is_shown() -> None:
@@ -91,7 +92,7 @@ def test_an_unknown_command_is_one_line_with_the_way_to_help() -> None:
         (["run", "--workrs", "3"], "Did you mean '--workers'? `shoal run --help` shows how"),
         (["run", "boks.py"], "no spider file boks.py: did you mean books.py?"),
         (["run", "far/boks.py"], "no spider file far/boks.py: check the path"),
-        (["chaos", "--kills", "few"], "Invalid value for '--kills': 'few' is no whole number;"),
+        (["chaos", "--kills", "few"], "Invalid value for '--kills': 'few' is not a whole number;"),
     ],
 )
 def test_a_slip_is_one_line_with_what_was_meant(folder: Folder, given: list[str], meant: str) -> None:

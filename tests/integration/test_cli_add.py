@@ -106,9 +106,9 @@ def test_lines_of_files_and_standard_input_may_be_objects(books: Folder, site: S
 SLIPS = (
     (["--handler", "bok"], "the spider of books-1 has no handler 'bok': did you mean 'book'?"),
     (["--pool", "fast"], "there is no pool 'fast', only direct, slow"),
-    (["--kind", "Browser"], "--kind 'Browser' is no kind"),
+    (["--kind", "Browser"], "--kind 'Browser' is not a kind"),
     (["--meta", "sales"], "--meta sales: write it as --meta NAME=TEXT, or as a JSON object"),
-    (["--meta", "{broken"], "--meta {broken is no JSON object"),
+    (["--meta", "{broken"], "--meta {broken is not a JSON object"),
     (["--delay", "soon"], "--delay 'soon': duration 'soon' is not understood"),
     (["--delay", "-5"], "--delay '-5': a delay is between 0 and 3650 days, not -5"),
     (["--priority", "99999999999"], "--priority 99999999999 is not between"),
@@ -116,7 +116,7 @@ SLIPS = (
     (["-f", "bad.txt"], "line 2 of bad.txt is no request: Object contains unknown field `prority`"),
     (["-f", "handlers.txt"], "line 1 of handlers.txt is no request: the spider of books-1 has no handler 'bok'"),
     (["-f", "pools.txt"], "line 1 of pools.txt is no request: there is no pool 'fast'"),
-    (["-f", "."], "--file . is no file"),
+    (["-f", "."], "--file . is not a regular file"),
     (["-f", "urls.gz"], "--file urls.gz cannot be read: it is compressed by gzip"),
 )
 
@@ -161,7 +161,7 @@ def test_the_rest_is_held_back_while_many_wait(folder: Folder, site: SiteProcess
         wait_until(lambda: waiting(folder) == 500 or adding.poll() is not None, otherwise="nothing more was added")
         folder.run("run", "books.py")
         out, err = adding.communicate(timeout=60)
-    assert "100 tasks wait in books-1 (max_pending): the rest is held back" in err
+    assert "100 tasks wait in books-1 (max_pending): waiting before adding the rest" in err
     assert out == "books-1: 1,100 new, 0 known already\n"
 
 

@@ -44,7 +44,7 @@ def test_a_try_reaches_everybody_and_is_marked(folder: Folder) -> None:
             ["run", "command", "sent"],
         ]
     plain = next(json.loads(request.body) for request in receiver.received if request.path == "/plain")
-    assert (plain["state"], plain["line"]) == ("test", "TEST: this is a try, nothing is wrong")
+    assert (plain["state"], plain["line"]) == ("test", "TEST: this is a test, nothing is wrong")
     assert mails.mails[0]["Subject"].startswith("[shoal] TEST: ")
     assert json.loads((folder.path / "told").read_text())["state"] == "test"
 

@@ -58,11 +58,11 @@ def wait_for_line(said: Path, part: str) -> None:
 @pytest.mark.parametrize("changed", ["books.py", "shelves.py"])
 def test_a_worker_with_another_file_or_imported_module_is_refused(folder: Folder, spider: str, changed: str) -> None:
     change(folder, changed)
-    line = f"books-1 runs other code of its spider than this process: {changed}; bring this machine's files up to date"
+    line = f"books-1 runs other code of its spider than this process: {changed}; update the files of this machine"
     for command in (["worker", spider], ["worker", spider, "--burst"], ["worker", spider, "--crawl", "books-1"]):
         refusal = folder.refusal(*command)
         assert line in refusal
-        assert f"shoal run {spider}` gives them to the crawl; --other-code works with both" in refusal
+        assert f"shoal run {spider}` gives them to the crawl; --other-code accepts both" in refusal
     assert left(folder) == 1
 
 
@@ -79,7 +79,7 @@ def test_a_run_that_resumes_gives_its_code_to_the_crawl(folder: Folder, spider: 
     begun = folder.json("status", "books-1")["code"]
     change(folder, "shelves.py")
     said = folder.run("run", spider).stderr
-    assert "the code of its spider has changed since it was run last, the new code is used: shelves.py\n" in said
+    assert "the code of its spider has changed since the last run, the new code is used: shelves.py\n" in said
     assert folder.json("status", "books-1")["code"] not in (begun, None)
     folder.json("add", "books-1", f"{site.url}catalogue/page-1.html?again=2")
     assert "runs other code" not in folder.run("worker", spider, "--burst").stderr
@@ -101,7 +101,7 @@ def test_a_worker_that_waits_is_told_to_start_again_when_its_files_have_changed(
         assert worker.wait(60) == 2
     assert lines_of(said)[-1] == (
         f"shoal: books-1 runs other code of its spider than this process: {name}; they have changed since this worker"
-        " loaded them: start it again"
+        " loaded them: restart it"
     )
 
 
@@ -122,14 +122,14 @@ def test_old_and_new_workers_side_by_side_are_counted(folder: Folder, site: Site
         status = folder.json("status", "books-1")
         codes = {worker["worker"]: worker["code"] for worker in status["workers"]}
         assert (status["other_code"], codes["old"]) == (1, status["code"])
-        assert "code: 1 worker with another than the crawl's: new" in words(folder.run("status", "books-1").stdout)
+        assert "code: 1 worker with other code than the crawl's: new" in words(folder.run("status", "books-1").stdout)
         resumed = started("run", name)
-        wait_for_line(said, "goes on with what it has loaded")
+        wait_for_line(said, "continues with its loaded code")
         status = folder.json("status", "books-1")
         assert (status["other_code"], status["code"]) == (2, codes["new"])
         folder.hurry(site.url)
         assert [process.wait(60) for process in (begun, old, new, resumed)] == [0, 0, 0, 0]
-    assert sum("goes on with what it has loaded" in line for line in lines_of(said)) == 1
+    assert sum("continues with its loaded code" in line for line in lines_of(said)) == 1
 
 
 def test_a_fleet_replaces_its_workers_though_a_file_has_changed(folder: Folder, site: SiteProcess) -> None:

@@ -9,8 +9,8 @@ import pytest
 from command_line import Folder, json_of, shoal_
 from msgspec.structs import replace
 
+from shoal.cli.crawl_choice import choose
 from shoal.cli.display.next_commands import program
-from shoal.cli.which import choose
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
 from shoal.policy.politeness import lent_interval
@@ -179,7 +179,9 @@ def test_added_urls_wait_for_workers_of_their_kind(crawl: str, site: SiteProcess
     assert "1 task of the kind browser waits, and no worker does that kind" in result.stderr
     assert "books.py --kinds browser` does" in result.stderr
     assert [(one["kind"], one["waiting"]) for one in json_of("status", crawl)["kinds"]] == [("http", 0), ("browser", 1)]
-    assert "--kind 'Browser' is no kind" in shoal_("add", crawl, f"{site.url}new", "--kind", "Browser", code=2).stderr
+    assert (
+        "--kind 'Browser' is not a kind" in shoal_("add", crawl, f"{site.url}new", "--kind", "Browser", code=2).stderr
+    )
     assert json_of("why", f"{site.url}new")["state"] == "unknown"
 
 
@@ -228,11 +230,9 @@ def test_a_pace_for_a_host_that_the_crawl_has_nothing_to_do_with_is_set_with_a_w
     assert shoal_("pace", "www.example.com", "1/s").stderr == ""
     slip = shoal_("pace", "www.exmaple.com", "1/s")
     assert slip.stdout == "books-1: www.exmaple.com at 1/s from the next request on\n"
-    assert slip.stderr == (
-        "warning: books-1 has nothing to do at www.exmaple.com so far; did you mean www.example.com?\n"
-    )
+    assert slip.stderr == ("warning: books-1 has no tasks at www.exmaple.com so far; did you mean www.example.com?\n")
     far = shoal_("pace", "zzz.test", "1/s")
-    assert far.stderr == "warning: books-1 has nothing to do at zzz.test so far\n"
+    assert far.stderr == "warning: books-1 has no tasks at zzz.test so far\n"
     paced = json_of("pace", "www.exmaple.com", "1/s")
     assert (paced["is_known"], paced["near"]) == (False, ["www.example.com"])
 
@@ -240,7 +240,7 @@ def test_a_pace_for_a_host_that_the_crawl_has_nothing_to_do_with_is_set_with_a_w
 def test_a_pace_in_a_finished_crawl_is_set_for_urls_that_come_later(crawl: str, site: SiteProcess) -> None:
     host = site.url.split("/")[2]
     paced = shoal_("pace", host, "1/s")
-    assert paced.stderr == "warning: books-1 is finished: the pace holds when URLs are added to it\n"
+    assert paced.stderr == "warning: books-1 is finished: the pace applies when URLs are added\n"
 
 
 def test_items_are_exported_by_crawl_or_all_of_a_spider(crawl: str) -> None:
@@ -276,12 +276,12 @@ def test_an_export_says_where_the_items_are_that_later_crawls_took_over(crawl: s
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["books-1", "--where", "title=none"], f"books-1: none of its {PRODUCTS - 1} items is what was asked for"),
-        (["books-1", "--all", "--url", "ftp://"], f"books: none of its {PRODUCTS - 1} items is what was asked for"),
+        (["books-1", "--where", "title=none"], f"books-1: none of its {PRODUCTS - 1} items matches"),
+        (["books-1", "--all", "--url", "ftp://"], f"books: none of its {PRODUCTS - 1} items matches"),
         (["books-1", "--versions"], f"books-1: none of its {PRODUCTS - 1} items has a kept version (keep_versions)"),
         (
             ["--spider", "books", "--since", "2999-01-01"],
-            f"books: none of its {PRODUCTS - 1} items is what was asked for",
+            f"books: none of its {PRODUCTS - 1} items matches",
         ),
         (["--spider", "bokos"], "shoal.db has no item of bokos"),
         (
@@ -295,7 +295,7 @@ def test_an_export_of_nothing_says_why(crawl: str, options: list[str], line: str
     *before, number, why = shoal_("export", *options, "-o", "a.jsonl").stderr.splitlines()
     assert number.startswith(("0 items of", "0 versions of"))
     assert line in why
-    assert all("lie also in" in one for one in before)
+    assert all("are also in" in one for one in before)
 
 
 def test_a_run_whose_items_stayed_with_an_earlier_crawl_says_so(crawl: str) -> None:

@@ -243,7 +243,7 @@ def test_items_are_not_written_to_standard_output_twice(deadly: Deadly) -> None:
         os.kill(worker_of(process.pid), signal.SIGKILL)
         out, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
-    assert "the worker ended with SIGKILL while it wrote to standard output, which is not whole" in err
+    assert "the worker ended with SIGKILL while it wrote to standard output, which is incomplete" in err
     written = (begun + out).splitlines()
     assert len(written) == len(set(written)) <= PAGES
     whole = deadly.folder.run("run", name, "-o", "-").stdout.splitlines()

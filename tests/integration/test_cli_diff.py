@@ -128,9 +128,9 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["books-2", "books-1"], "books-2 began after books-1: write `shoal diff books-1 books-2`"),
         (["books-2", "books-2"], "both crawls are books-2"),
         (["books-2", "shoes-1"], "books-2 is a crawl of books and shoes-1 one of shoes"),
-        (["books-1", "books-2", "books-3"], "two crawls are compared, and 3 are given"),
+        (["books-1", "books-2", "books-3"], "at most two crawls are compared, not 3"),
         (["books-1", "books-2", "--since", "1h"], "leave out --since and --until, or a crawl"),
-        (["books-1", "--since", "1h"], "--since compares all items of a spider, not those of one crawl: write books"),
+        (["books-1", "--since", "1h"], "--since compares all items of a spider, not of one crawl: write books"),
         (["books", "--until", "1h"], "--until needs a time to compare with: add --since 7d"),
         (["--spider", "books"], "--spider needs a time to compare with"),
         (["books", "--spider", "books", "--since", "1h"], "leave out the crawl, or --spider"),
@@ -158,7 +158,7 @@ def test_what_was_not_kept_is_said_to_be_untold(tmp_path: Path, monkeypatch: pyt
     result = CliRunner().invoke(shoal, ("diff", "--spider", "books", "--since", "25h", "--until", "15h"))
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("untold\t")
-    assert "whether 1 item changed cannot be told" in result.stderr
+    assert "unknown for 1 item" in result.stderr
     assert "keep_versions" in result.stderr
 
 
@@ -166,7 +166,7 @@ def test_crawls_in_different_stores_are_not_compared_by_guess(folder: Folder, si
     folder.run("run", folder.spider(site.url), "--store", "one.db")
     folder.run("run", "books.py", "--again", "--store", "two.db")
     assert (
-        "have their items in different stores: name one by --store"
+        "have their items in different stores: choose one with --store"
         in folder.run("diff", "books-1", "books-2", code=2).stderr
     )
 

@@ -107,7 +107,7 @@ def test_a_crawl_that_others_work_on_is_not_taken_from_them_without_a_word(
     deed = "discard" if "--fresh" in command else "cancel"
     with running(folder, site) as process:
         refusal = folder.refusal(*command)
-        assert f"books-1 is worked on right now by 1 worker ({os.uname().nodename}:{process.pid}:" in refusal
+        assert f"books-1 is run right now by 1 worker ({os.uname().nodename}:{process.pid}:" in refusal
         assert f"stop them, or {deed} it anyway with --yes" in refusal
         assert folder.json("status", "books-1")["state"] == "running"
 

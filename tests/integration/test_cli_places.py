@@ -120,7 +120,7 @@ def test_with_other_store_both_are_used_and_status_says_where_items_lie(
     assert f"items:   {where}" in shown or f"items: {where}" in " ".join(shown.split())
     exported = other.run("export", "books-1", "-o", "-", *frontier)
     assert len(exported.stdout.splitlines()) == ITEMS
-    assert f"items of books-1 lie also in {other.path}/own.db on {host}: they are not in this file" in exported.stderr
+    assert f"items of books-1 are also in {other.path}/own.db on {host}: they are not in this file" in exported.stderr
 
 
 def test_a_file_from_the_other_store_says_that_the_first_ones_items_are_missing(
@@ -129,9 +129,9 @@ def test_a_file_from_the_other_store_says_that_the_first_ones_items_are_missing(
     name = unfinished(folder, site, *frontier, "--store", "results.db")
     options = ("--store", "own.db", "--other-store", "-o", "own.csv", *frontier)
     said = other.run("run", str(folder.path / name), *options).stderr
-    assert f"items of books-1 lie also in {folder.path}/results.db: they are not in this file" in said
+    assert f"items of books-1 are also in {folder.path}/results.db: they are not in this file" in said
     said = other.run("export", "books-1", "-o", "-", "--store", "own.db", *frontier).stderr
-    assert f"items of books-1 lie also in {folder.path}/results.db: they are not in this file" in said
+    assert f"items of books-1 are also in {folder.path}/results.db: they are not in this file" in said
 
 
 def test_a_resumed_run_keeps_its_store(folder: Folder, site: SiteProcess) -> None:
@@ -177,10 +177,10 @@ def test_commands_that_look_take_the_crawls_store_and_create_none(
     other.run("store", "init", "--store", "mine.db")
     said = other.run("status", "books-1", "--store", "mine.db", *frontier)
     own = f"{folder.path}/shoal.db"
-    assert f"the items of books-1 lie in {own}: what is shown here is from mine.db, which --store" in said.stderr
+    assert f"the items of books-1 are in {own}: what is shown here is from mine.db, which --store" in said.stderr
     assert f"0 in mine.db; its own are in {own}" in " ".join(said.stdout.split())
     said = other.run("export", "books-1", "-o", "-", "--store", "mine.db", *frontier)
-    assert f"items of books-1 lie also in {own}: they are not in this file" in said.stderr
+    assert f"items of books-1 are also in {own}: they are not in this file" in said.stderr
 
 
 def test_a_file_of_another_machine_is_refused_with_the_flags_to_give(

@@ -90,7 +90,7 @@ def test_exports_items_that_are_gone_or_those_that_are_not(results: float) -> No
     [
         (["--since", "yesterday"], "the time 'yesterday' is not understood"),
         (["--where", "n"], "write --where FIELD=VALUE"),
-        (["books-1"], "--spider means all items of the spider"),
+        (["books-1"], "--spider exports all items of the spider"),
         (["--store", "nowhere.db"], "there is no nowhere.db here"),
         (["--store", "files:nowhere"], "there is no nowhere here"),
         (["--store", "mongodb://me:secret@host/x"], "unknown store 'mongodb://me:***@host/x'"),
@@ -140,7 +140,7 @@ def test_a_statements_answer_has_no_control_characters_in_a_pipe(results: float)
 def test_more_rows_than_wanted_are_left_out_and_said(results: float) -> None:
     result = CliRunner().invoke(shoal, ["sql", "SELECT key FROM items ORDER BY key", "--limit", "2"])
     assert result.stdout.splitlines() == ["key", "a", "b"]
-    assert "--limit gives more" in result.stderr
+    assert "--limit shows more" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_a_crawl_whose_urls_have_expired_sees_every_page_again(folder: Folder, s
     summary = json.loads(again.stdout)
     assert (summary["crawl"], summary["resumed"], summary["done"]) == ("books-1", True, 2 * DONE)
     assert (summary["items"], summary["dead"]) == (PRODUCTS, 0)
-    assert "whether its URLs expire was decided when it began" in again.stderr
+    assert "dedup_ttl cannot be switched on or off in a crawl" in again.stderr
 
 
 def test_a_site_is_crawled_without_code(folder: Folder, site: SiteProcess) -> None:

@@ -38,7 +38,7 @@ def test_the_weight_of_a_crawl_can_change_and_its_scope_cannot(folder: Folder, s
     assert "weight:           2" in shown
     assert "limits of hosts:  its own (pace_scope = crawl)" in shown
     said = folder.run("run", shop, "--weight", "0.5", "--max-items", "150").stderr
-    assert "pace_scope takes effect in a new crawl (--fresh)" in said
+    assert "pace_scope is fixed when a crawl begins" in said
     status = folder.json("status", "shop-1")
     assert (status["weight"], status["pace_scope"]) == (0.5, "crawl")
     said = folder.run("run", shop, "--pace-scope", "crawl").stderr

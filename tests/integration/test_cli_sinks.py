@@ -61,7 +61,7 @@ def test_a_later_run_sends_only_changes_though_it_does_not_name_the_sink(
     folder.run("run", folder.spider(site.url), "--sink", "out.jsonl", "--store", store)
     again = folder.run("run", "books.py", "--again", "--store", store)
     assert len(lines_in(folder.path / "out.jsonl")) == PRODUCTS
-    assert "as in earlier runs: `shoal sink remove` ends that" in again.stderr
+    assert "as in earlier runs: `shoal sink remove` removes them" in again.stderr
     (folder.path / "books.py").write_text((folder.path / "books.py").read_text().replace("title=", "name="))
     folder.run("run", "books.py", "--again", "--store", store)
     found = lines_in(folder.path / "out.jsonl")
@@ -206,11 +206,11 @@ def test_a_password_is_kept_nowhere_and_asked_for(folder: Folder, site: SiteProc
 def test_a_sink_is_named_by_its_id_or_url_and_not_dropped_by_a_slip(folder: Folder, site: SiteProcess) -> None:
     away = f"redis://127.0.0.1:{free_port()}/0?list=books"
     folder.run("run", folder.spider(site.url), "--sink", away, "--sink", "out.jsonl", code=1)
-    assert "there are 2 such sinks: name one by its id" in folder.run("sink", "replay", code=2).stderr
+    assert "2 sinks match: name one by its id" in folder.run("sink", "replay", code=2).stderr
     assert "there is no sink 9" in folder.run("sink", "remove", "9", code=2).stderr
     assert f"{PRODUCTS} changes wait for" in folder.run("sink", "remove", "1", code=2).stderr
     shown = folder.run("sink", "remove", away, "--yes").stdout
-    assert f"books no longer flows on to {away}, {PRODUCTS} changes dropped" in shown
+    assert f"books is no longer sent to {away}, {PRODUCTS} changes dropped" in shown
     assert [state["sink"] for state in status(folder)] == [str(folder.path / "out.jsonl")]
     assert "out.jsonl" in folder.run("sink", "status").stdout
 

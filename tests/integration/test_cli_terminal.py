@@ -88,7 +88,7 @@ async def _beat(path: Path) -> None:
 SHOWN = {
     "status": ("crawl", "state", "done", "left", "dead", "wide-1", "other-1", "running", "2,468"),
     "status wide-1": ("in flight", "time left", "retries", "1,234", "123,456", "2, 40 of 64 slots busy", "1/h"),
-    "top wide-1": ("in flight", "time left", "retries", "1,234", "123,456", "1/h", "q leaves"),
+    "top wide-1": ("in flight", "time left", "retries", "1,234", "123,456", "1/h", "q quits"),
     "dead list wide-1": ("url", "reason", "wide-1: 1 of 1 dead letter"),
     "dead list wide-1 -v": ("handler: ValueError", "attempts"),
     "exits wide-1": ("requests", "success", "100 %", "dc-1", "dc-2", "s.test", "cheap", "healthy"),

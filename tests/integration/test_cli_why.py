@@ -39,7 +39,7 @@ async def test_why_tells_of_every_task_of_a_url(tmp_path: Path) -> None:
         await asyncio.to_thread(folder.run, "run", "search.py")
         assert len(site.requests) == 3
     text = folder.run("why", url).stdout
-    assert "3 tasks have this URL in search-1; --method or --key tells of one of them" in text
+    assert "3 tasks have this URL in search-1; --method or --key shows one of them" in text
     rows = re.findall(r"^(GET|POST \d+ B \w{8})\s+direct\s+(\w{16})\s+(\w+)\s+(\w+)$", text, re.MULTILINE)
     states = sorted((request[:8], state, outcome) for request, _, state, outcome in rows)
     assert states == [("GET", "done", "ok"), ("POST 5 B", "dead", "handler"), ("POST 5 B", "done", "ok")]
@@ -52,7 +52,7 @@ async def test_why_tells_of_every_task_of_a_url(tmp_path: Path) -> None:
     assert "dead after 1 attempt: handler: ValueError: no results" in told
     assert "q=bad" not in told.partition("Traceback")[0]
     assert f"dead requeue search-1 --key {dead_key}" in told
-    assert "has no such task in search-1; it has GET (key " in folder.refusal("why", url, "--method", "PUT")
+    assert "has no such task in search-1, only GET (key " in folder.refusal("why", url, "--method", "PUT")
     folder.run("dead", "requeue", "search-1", "--key", dead_key)
     waiting = folder.json("why", url, "--key", dead_key)
     assert (waiting["state"], waiting["request"][:8]) == ("queued", "POST 5 B")

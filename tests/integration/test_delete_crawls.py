@@ -89,14 +89,16 @@ def test_crawls_are_listed_with_their_bytes_and_their_end(folder: Folder, site: 
     table = folder.run("crawls").stdout
     assert [line.split()[:2] for line in table.splitlines()[1:]] == [["books-2", "finished"], ["books-1", "finished"]]
     # By how long the commands took, a day is whole or lacks a moment.
-    keys, removal = r"(13 d 23 h|14 d 00 h) \(known_ttl = 14d\)", r"(23 h 59 m|1 d 00 h) \(crawl_ttl = 1d\)"
-    assert re.search(f"stays: of its spider it is the last that ended, forgets its URLs in {keys}", table)
-    assert re.search(f"is removed in {removal}", table)
+    assert re.search(r"kept \(newest of its spider\); URLs forgotten in (13 d 23 h|14 d 00 h)\n", table)
+    assert re.search(r"removed in (23 h 59 m|1 d 00 h) \(crawl_ttl = 1d\)\n", table)
     newest, oldest = folder.json("crawls")
     assert (newest["crawl"], newest["pages"], newest["left"], newest["is_estimate"]) == ("books-2", PAGES, 0, True)
     assert 2_000 < newest["bytes"] < 200_000
     assert (oldest["removed_by"], oldest["removed_at"]) == ("crawl_ttl = 1d", oldest["finished"] + 86_400)
-    assert "books-1" in folder.on_terminal("crawls", columns=70)
+    shown = folder.on_terminal("crawls", columns=80)
+    assert "no room for" not in shown
+    heading = next(line for line in shown.splitlines() if "state" in line)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", heading).split()[:6] == ["crawl", "state", "age", "pages", "urls", "bytes"]
 
 
 def test_a_deleted_crawl_leaves_its_items_log_and_pages_unless_they_are_asked_for(
@@ -158,7 +160,7 @@ def test_entries_of_an_inbox_go_with_their_crawl_and_that_is_said(folder: Folder
     # A crawl that has forgotten its URLs does not go on, and is not said to.
     assert "its URL keys were dropped (known_ttl)" in folder.refusal("run", "books.py")
     told = folder.run("delete", "books-1", "--yes").stderr
-    assert "in the frontier; 1 entry of its inbox that nobody has taken\n" in told
+    assert "in the frontier; 1 entry in its inbox that nobody has taken\n" in told
 
 
 def test_what_is_deleted_while_workers_work_on_it_stays_deleted(folder: Folder, site: SiteProcess) -> None:
@@ -177,15 +179,15 @@ def test_a_run_whose_crawl_is_deleted_says_so(folder: Folder, site: SiteProcess)
         folder.run("delete", "books-1", "--yes")
         _, told = run.communicate(timeout=SECONDS)
     assert run.returncode == 2
-    assert "shoal: books-1 was deleted while this run worked on it: what it has stored stays\n" in told
+    assert "shoal: books-1 was deleted during this run: what the run stored is kept\n" in told
 
 
 def test_what_a_killed_process_has_half_deleted_is_shown_and_finished(folder: Folder) -> None:
     asyncio.run(half_delete(folder.path / "shoal.db"))
-    assert "large-1 is half deleted: `shoal delete large-1` removes the rest" in folder.run("crawls").stderr
+    assert "large-1 is half deleted: `shoal delete large-1` or the next process" in folder.run("crawls").stderr
     line = folder.refusal("delete", "large-1", "--items", "--yes")
-    assert "large-1 is half deleted, and with its record went where its items, log and pages lie; without" in line
-    assert "large-1: what is left of it" in folder.run("delete", "large-1", "--yes").stderr
+    assert "large-1 is half deleted: where its items, log and pages are is no longer known; leave out" in line
+    assert "large-1: the rest of it" in folder.run("delete", "large-1", "--yes").stderr
     assert rows(folder.path, "SELECT count(*) FROM task") == [(0,)]
     assert "there is no crawl 'large-1'; `shoal crawls` lists them" in folder.refusal("delete", "large-1", "--yes")
 
@@ -196,11 +198,11 @@ def test_a_crawl_on_which_others_work_is_not_deleted_by_mistake(folder: Folder, 
     asyncio.run(work_on(folder.path / "shoal.db", "books-1"))
     with pytest.raises(AssertionError, match=r"Delete 1 crawl\? This cannot be undone[^$]*nothing was deleted"):
         folder.on_terminal("delete", "books-1", keys=b"n\n")
-    with pytest.raises(AssertionError, match="books-1 was left as it is"):
+    with pytest.raises(AssertionError, match="books-1 is unchanged"):
         folder.on_terminal("delete", "books-1", keys=b"y\nn\n", columns=200)
     assert [(crawl["crawl"], crawl["state"]) for crawl in folder.json("crawls")] == [("books-1", "running")]
     shown = folder.on_terminal("delete", "books-1", keys=b"y\ny\n", columns=200)
-    assert "books-1 is worked on right now by 1 worker (w9 on far). Delete it?" in shown
+    assert "books-1 is run right now by 1 worker (w9 on far). Delete it?" in shown
     assert folder.json("crawls") == []
 
 
@@ -229,7 +231,7 @@ def test_a_fresh_crawl_skips_nothing_of_a_stopped_one_that_it_discards(folder: F
     folder.spider(site.url)
     folder.run("run", "books.py", "--max-items", "3")
     told = folder.run("run", "books.py", "--fresh", "--skip-known").stderr
-    assert "--skip-known: no earlier crawl of this spider is left here: everything is fetched" in told
+    assert "--skip-known: there is no earlier crawl of this spider here: everything is fetched" in told
     assert [(crawl["crawl"], crawl["pages"]) for crawl in folder.json("crawls")] == [("books-2", PAGES)]
 
 
@@ -237,7 +239,7 @@ def test_a_crawl_that_another_one_still_has_to_learn_from_goes_only_with_it(fold
     folder.spider(site.url)
     folder.run("run", "books.py")
     asyncio.run(begin_to_learn(folder.path / "shoal.db", "books-1"))
-    assert "books-2 has just begun and still has to learn which" in folder.refusal("delete", "books-1", "--yes")
+    assert "books-2 has just begun and still has to copy" in folder.refusal("delete", "books-1", "--yes")
     asyncio.run(delete(folder.path / "shoal.db", "books-1"))
     refused = folder.run("run", "books.py", code=2).stderr
     assert "books-2 was begun with --skip-known, and the URLs to skip are lost: there is no crawl 'books-1'" in refused

@@ -189,8 +189,8 @@ def test_passwords_are_made_once_and_others_cannot_reach_them(project: Folder) -
     ("flags", "line"),
     [
         (["--proxies", "list.txt"], "--proxies names a file with passwords"),
-        (["--archive", "pages"], "is a folder, which the machines of a fleet do not share"),
-        (["--set", "retention=90d", "--set", "retention_archive=log"], "is a folder, which goes with its container"),
+        (["--archive", "pages"], "is a folder, which machines do not share"),
+        (["--set", "retention=90d", "--set", "retention_archive=log"], "is a folder, which is lost with its container"),
         (["--sink", "redis://user:secret@host/0?list=books"], "has a password"),
         (["--rate", "fast"], "rate"),
         (["-a", "shelv=9"], "did you mean shelf?"),

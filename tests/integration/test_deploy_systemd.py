@@ -12,7 +12,7 @@ import pytest
 from command_line import Folder
 from deployed_files import check_words, unknown_variables
 
-from shoal.cli.secret_files import SECRET_FILE_VARIABLES
+from shoal.settings.variables import SECRET_FILE_VARIABLES
 from shoal.version import DISTRIBUTION
 
 SPIDER = """

@@ -128,7 +128,7 @@ def test_a_run_that_stays_waits_for_what_comes_ends_in_good_order_and_resumes(ou
         assert outside.crawls()[0][1].state == "running"
         code, said = ended(run)
     assert (code, outside.crawls()[0][1].state) == (0, "running"), said
-    assert "books-1 stays until it is told to stop" in said
+    assert "books-1 stays until you stop it" in said
     with stay(outside) as run:
         outside.folder.run("add", "books", f"{outside.url}?4", "--frontier", outside.frontier)
         outside.wait_for(done=4)
@@ -181,9 +181,7 @@ def test_status_names_inboxes_that_nobody_reads(outside: Outside) -> None:
     outside.push("books-1", f"{outside.url}?5")
     said = outside.folder.run("status", "--frontier", outside.frontier).stderr
     place = "shoal-inbox/boks" if outside.frontier == "shoal.db" else "shoal:inbox:boks"
-    assert (
-        f"1 entry in {place}: 'boks' is no crawl and no spider that this frontier knows: did you mean 'books'?" in said
-    )
+    assert f"1 entry in {place}: 'boks' is neither a crawl nor a spider of this frontier: did you mean 'books'?" in said
     # Its newest crawl is the one that takes both.
     assert "2 entries in the inbox of the spider books" in said
     assert "1 entry in the inbox of books-1, which nobody has taken: " in said
@@ -202,10 +200,10 @@ def test_status_names_inboxes_that_nobody_reads(outside: Outside) -> None:
 def test_a_slip_in_a_name_is_seen_before_any_crawl_has_begun(outside: Outside) -> None:
     outside.push("boks", f"{outside.url}?1")
     place = "shoal-inbox/boks" if outside.frontier == "shoal.db" else "shoal:inbox:boks"
-    seen = f"1 entry in {place}: 'boks' is no crawl and no spider that this frontier knows: "
+    seen = f"1 entry in {place}: 'boks' is neither a crawl nor a spider of this frontier: "
     for options in ([], ["boks"]):
         said = outside.folder.run("status", *options, "--frontier", outside.frontier, code=2).stderr
-        assert f"{seen}Nobody reads an inbox here now: `shoal worker FILE` reads that of its spider" in said
+        assert f"{seen}No inbox is read here now: `shoal worker FILE` reads its spider's inbox" in said
     with outside.folder.start("worker", "books.py", *outside.places) as worker:
 
         def is_told() -> bool:
@@ -226,10 +224,10 @@ def test_a_spider_without_a_start_is_refused_where_nothing_is_to_come(outside: O
 def test_a_folder_of_its_own_is_watched_where_the_frontier_is_a_file(outside: Outside) -> None:
     if outside.frontier != "shoal.db":
         refusal = outside.folder.refusal("run", "books.py", "--stay", "--inbox", "incoming", *outside.places)
-        assert "--inbox incoming: a folder is watched where the frontier is a file" in refusal
+        assert "--inbox incoming: a folder is read only if the frontier is a file" in refusal
         return
     refusal = outside.folder.refusal("run", "books.py", "--stay", "--inbox", "books.py/in", *outside.places)
-    assert "the inbox books.py/in cannot be made: Not a directory: --inbox FOLDER names another" in refusal
+    assert "the inbox books.py/in cannot be created: Not a directory: --inbox FOLDER names another" in refusal
     assert not outside.has_frontier()
     with stay(outside, "--inbox", "incoming") as run:
         wait_until(lambda: (outside.folder.path / "incoming").is_dir(), otherwise="the folder was not made")
@@ -246,7 +244,7 @@ def test_a_folder_of_its_own_is_watched_where_the_frontier_is_a_file(outside: Ou
     said = Folder(elsewhere).run("status", "--frontier", str(outside.folder.path / "shoal.db")).stderr
     assert f"1 entry in the inbox of the spider books ({incoming})" in said
     assert f" --stay --inbox {incoming} " in said
-    assert "1 other cannot be queued again, as entries" in outside.folder.run("dead", "requeue", "books-1").stderr
+    assert "1 other cannot be queued again, as inbox entries" in outside.folder.run("dead", "requeue", "books-1").stderr
 
 
 def test_entries_for_a_spider_with_a_crawl_that_ended_begin_the_next_one(outside: Outside) -> None:

@@ -132,7 +132,7 @@ async def test_an_entry_names_the_kind_of_workers_that_do_it(
     await listener_for(inbox, frontier).take_in([crawl])
     assert (await frontier.progress(CRAWL)).kinds == {"http": 0, "browser": 1, "eu": 1}
     (letter,) = await frontier.dead(CRAWL, DeadFilter())
-    assert "'No Kind' is no kind" in letter.reason
+    assert "'No Kind' is not a kind" in letter.reason
 
 
 async def test_an_entry_pushed_again_is_known_already_unless_it_says_otherwise(

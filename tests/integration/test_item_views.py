@@ -38,7 +38,7 @@ def test_a_view_and_a_table_of_a_crawls_items(folder: Folder, site: SiteProcess)
     spider = folder.spider(site.url)
     folder.run("run", spider)
     made = folder.run("store", "view", "books")
-    assert f"view books is made: {PRODUCTS} items, 2 columns\n  title text\n  price text\n" in made.stdout
+    assert f"view books is created: {PRODUCTS} items, 2 columns\n  title text\n  price text\n" in made.stdout
     assert len(answered(folder, "SELECT title, price FROM books WHERE price LIKE '£%'")) == PRODUCTS
     wrong = folder.run("store", "view", "books", "--type", "items.py:Book", "--table", "--name", "shelf")
     assert f"{PRODUCTS} items with a value that does not fit, which is NULL here: price ({PRODUCTS})" in wrong.stdout
@@ -48,7 +48,7 @@ def test_a_view_and_a_table_of_a_crawls_items(folder: Folder, site: SiteProcess)
     assert "now: price text (was number)" in again.stdout
     assert "now: title text, indexed (was text)" in again.stdout
     same = folder.run("store", "view", "books", "--table", "--name", "shelf", "--index", "title")
-    assert "shelf is as it was" in same.stdout
+    assert "shelf is unchanged" in same.stdout
     (folder.path / spider).write_text((folder.path / spider).read_text().replace("title=page", "pages=7, title=page"))
     folder.run("run", spider, "--again")
     assert len(answered(folder, "SELECT title FROM shelf WHERE price LIKE '£%'")) == PRODUCTS
@@ -61,10 +61,10 @@ def test_a_view_and_a_table_of_a_crawls_items(folder: Folder, site: SiteProcess)
     refusal = folder.refusal("store", "view", "books", "--index", "titel", "--table")
     assert "there is no such field; did you mean 'title'?" in refusal
     assert "something else that is named SHELF" in folder.refusal("store", "view", "books", "--name", "SHELF")
-    assert "to take fields from: did you mean 'books'?" in folder.refusal("store", "view", "boks")
+    assert "to read fields from: did you mean 'books'?" in folder.refusal("store", "view", "boks")
     others = folder.run("store", "view", "books", "--type", "items.py:Film", "--name", "Films").stderr
     assert 'its name needs quotes in SQL: SELECT * FROM "Films"' in others
-    assert f"none of the {PRODUCTS} items that were looked at has the fields minutes, which items.py:Film has" in others
+    assert f"none of the {PRODUCTS} items read has the fields minutes of items.py:Film" in others
     folder.run("store", "view", "books", "--drop", "--name", "Films")
     assert "did you mean 'shelf'?" in folder.refusal("store", "view", "books", "--drop", "--name", "self")
     folder.run("store", "view", "books", "--drop")

@@ -199,7 +199,7 @@ async def _until_said(folder: Folder, site: SiteProcess, line: str, *flags: str)
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ('retention_archive = "pages"', "also set how long the log is kept"),
+        ('retention_archive = "pages"', "also set `retention`"),
         ('retention = "90d"\nretention_archive = "s3://"', "s3:// names no bucket"),
         ('retention = "90d"\nretention_archive = "redis://x/0"', "no archive for redis://"),
     ],

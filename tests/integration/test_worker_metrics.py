@@ -18,7 +18,9 @@ def test_a_worker_tells_its_own_figures(folder: Folder, site: SiteProcess) -> No
     spider = folder.spider(site.url, rate="2/s")
     with folder.start("worker", spider, "--metrics", "0") as worker, folder.start("run", spider) as running:
         assert worker.stderr is not None
-        port = next(found[1] for line in worker.stderr if (found := re.search(r"metrics are told at port (\d+)", line)))
+        port = next(
+            found[1] for line in worker.stderr if (found := re.search(r"metrics are served on port (\d+)", line))
+        )
 
         def pages() -> float:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:

@@ -332,7 +332,7 @@ def test_fingerprints_that_nothing_tells_are_guessed_and_said_to_be(
 ) -> None:
     left.know(Request("http://a.test/"))
     out, _ = importer.text()
-    assert "scrapy-redis-0.8; no request tells, so this is a guess" in out
+    assert "scrapy-redis-0.8; a guess, no request shows it" in out
     # The crawl that is begun has its form: another one is refused.
     _, err = importer.text("--fingerprints", "scrapy-redis-0.6", code=2)
     assert "pages-1 is unfinished and makes its keys from the fingerprints of scrapy-redis-0.8" in err
@@ -423,5 +423,5 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(project: Pro
         [sys.executable, "-c", code], cwd=project.folder, text=True, capture_output=True, timeout=SECONDS, check=False
     )
     assert (ran.returncode, ran.stderr) == (
-        2, f"shoal: to import a queue needs {missing}: {install_command('scrapy', 'redis')}\n",
+        2, f"shoal: `shoal import` needs {missing}: {install_command('scrapy', 'redis')}\n",
     )  # fmt: skip

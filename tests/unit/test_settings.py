@@ -61,7 +61,7 @@ def test_where_a_crawl_lives_is_no_setting_of_it() -> None:
     ("layer", "line"),
     [
         ({"max_dept": 3}, r"unknown setting 'max_dept' \(here\); did you mean 'max_depth'\?"),
-        ({"store": "items.db"}, r"'store' \(here\) is a place, no setting: set SHOAL_STORE, or give --store"),
+        ({"store": "items.db"}, r"'store' \(here\) is a place, not a setting: set SHOAL_STORE, or give --store"),
         ({"known_ttl": 14}, r"^setting 'known_ttl' \(here\): expected a time such as \"14d\", got 14$"),
         ({"rate": "often"}, r"^setting 'rate' \(here\): rate 'often' is not understood: write it as 4/s"),
         ({"zzzz": 3}, r"`shoal settings` lists them all"),
@@ -74,11 +74,14 @@ def test_where_a_crawl_lives_is_no_setting_of_it() -> None:
         ({"pace": "quick"}, r"setting 'pace' \(here\): expected 'fixed' or 'adaptive' or 'search', got 'quick'"),
         (
             {"pace": "search"},
-            r'pace = "search" needs max_rate, the most that a host may be asked, as max_rate = "50/s"',
+            r'pace = "search" needs max_rate, the upper limit for one host, such as max_rate = "50/s"',
         ),
-        ({"pace": "search", "max_rate": "1/s"}, r"max_rate '1/s' is no end for a search that begins at rate '1/s'"),
-        ({"pace": "search", "max_rate": "unlimited"}, r"max_rate 'unlimited' is no end for a search: write the most"),
-        ({"pace": "search", "max_rate": "unlimited"}, r"max_rate 'unlimited' is no end"),
+        ({"pace": "search", "max_rate": "1/s"}, r"max_rate '1/s' is not above rate '1/s', where the search begins"),
+        (
+            {"pace": "search", "max_rate": "unlimited"},
+            r"max_rate 'unlimited' is no limit for a search: write the upper limit",
+        ),
+        ({"pace": "search", "max_rate": "unlimited"}, r"max_rate 'unlimited' is no limit"),
         ({"pace": "search", "max_rate": "quick"}, r"^max_rate 'quick' is not understood: write it as 4/s"),
         ({"pace": "search", "max_rate": "9/s", "rate": "unlimited"}, r'cannot begin at "unlimited": write it as 1/s'),
         (
@@ -184,7 +187,7 @@ def test_freshness_and_filling_exclude_each_other() -> None:
 
 
 def test_networks_that_are_none_are_refused_with_an_example() -> None:
-    with pytest.raises(SettingError, match=r"'10\.1\.0\.1/16' is no network: write it as 10\.1\.0\.0/16"):
+    with pytest.raises(SettingError, match=r"'10\.1\.0\.1/16' is not a network: write it as 10\.1\.0\.0/16"):
         resolve([("test", {"allow_addresses": ["127.0.0.1", "10.1.0.1/16"]})])
     assert resolve([("test", {"allow_addresses": "127.0.0.1,fd00::/8"})]).values.allow_addresses == (
         "127.0.0.1",
@@ -229,7 +232,7 @@ def test_a_class_attribute_that_is_almost_a_setting_is_refused(name: str, value:
     ],
 )
 def test_a_limit_as_scrapy_names_it_is_refused_with_ours(name: str, value: Any, ours: str) -> None:
-    with pytest.raises(SettingError, match=f"{name!r} .* is a name of Scrapy, .*: write {ours!r}"):
+    with pytest.raises(SettingError, match=f"{name!r} .* is a name from Scrapy .*: write {ours!r}"):
         settings_of(type("Books", (Spider,), {name: value}), {})
 
 

@@ -35,22 +35,28 @@ LONGEST_SAMPLE = 80
 @click.argument("crawl_or_url", metavar="[CRAWL]", required=False)
 @click.argument("urls", metavar="URL...|-", nargs=-1)
 @click.option(
-    "-f", "--file", "file", metavar="FILE", help="Also add the lines of this file; checked before any is added."
+    "-f",
+    "--file",
+    "file",
+    metavar="FILE",
+    help="Also add the lines of this file; all are checked before the first is added.",
 )
 @click.option("--handler", metavar="NAME", help="The method that handles the pages.  [default: parse]")
-@click.option("--priority", metavar="N", type=int, help="Among the tasks of a host, a higher number goes first.")
+@click.option("--priority", metavar="N", type=int, help="Tasks with a higher number go first at their host.")
 @click.option("--depth", metavar="N", type=click.IntRange(0), help="Links away from a start URL.  [default: 0]")
-@click.option("--pool", metavar="NAME", help="The pool whose exits they go through.  [default: the spider's pool]")
-@click.option("--region", metavar="NAME", help="Instead of a pool: through exits that workers offer for this region.")
-@click.option("--kind", metavar="NAME", help="Only workers that do this kind get them.  [default: the spider's kind]")
+@click.option("--pool", metavar="NAME", help="The pool of proxies or accounts.  [default: the spider's pool]")
+@click.option("--region", metavar="NAME", help="Instead of a pool: use exits that workers offer for this region.")
+@click.option("--kind", metavar="NAME", help="Only workers of this kind take the tasks.  [default: the spider's kind]")
 @click.option(
     "--meta",
     metavar="NAME=TEXT",
     multiple=True,
-    help="What the handler finds in page.meta; repeatable. Or a JSON object.",
+    help="A value for page.meta; repeatable. Or a JSON object.",
 )
-@click.option("--delay", metavar="TIME", help="How long they wait at least before they are fetched: 90s, 10m, 2h.")
-@click.option("--max-attempts", metavar="N", type=click.IntRange(1), help="Attempts before they are dead letters.")
+@click.option("--delay", metavar="TIME", help="Fetch no earlier than after this time: 90s, 10m, 2h.")
+@click.option(
+    "--max-attempts", metavar="N", type=click.IntRange(1), help="Attempts before a page becomes a dead letter."
+)
 @place_options(store=False)
 @json_with("crawl", "new", "duplicates", "rejected", "samples")
 def add(
@@ -65,7 +71,7 @@ def add(
 ) -> int:
     """Add URLs to a crawl, running or finished; - reads them from standard input, one per line.
 
-    A line may be a JSON object with the fields of a request. While max_pending tasks wait, the rest is held back.
+    A line may be a JSON object with the fields of a request. While max_pending tasks wait, the command waits too.
 
     \b
     Example: shoal add books-1 https://books.toscrape.com/catalogue/page-7.html
@@ -95,7 +101,7 @@ def add(
 
 
 def _checked(options: dict[str, Any], meta: tuple[str, ...]) -> dict[str, Any]:
-    """The fields whose texts have a form of their own. A slip is refused before anything is opened."""
+    """The options that must be parsed; a mistake is refused before anything is opened."""
     from shoal.crawl.inbox import parse_delay
     from shoal.errors import UsageError
     from shoal.exits.pools import check_region
@@ -116,7 +122,7 @@ def _checked(options: dict[str, Any], meta: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _meta(given: tuple[str, ...]) -> dict[str, Any] | None:
-    """The `meta` of NAME=TEXT pairs and JSON objects, the later ones first."""
+    """`meta` from NAME=TEXT pairs and JSON objects; a later value wins."""
     import msgspec
 
     from shoal.errors import UsageError
@@ -128,7 +134,7 @@ def _meta(given: tuple[str, ...]) -> dict[str, Any] | None:
             try:
                 found |= msgspec.json.decode(one, type=dict[str, Any])
             except msgspec.DecodeError as error:
-                raise UsageError(f"--meta {one} is no JSON object: {error}") from None
+                raise UsageError(f"--meta {one} is not a JSON object: {error}") from None
         elif sign and name:
             found[name] = text
         else:
@@ -145,7 +151,7 @@ async def _add(
     places: Places,
     screen: Screen,
 ) -> Added:
-    from shoal.cli.which import chosen_crawl
+    from shoal.cli.crawl_choice import chosen_crawl
     from shoal.crawl.adding import Lines
     from shoal.run.intakes import intake_of
 
@@ -165,8 +171,8 @@ async def _add(
 
 
 async def _idle_line(crawl: Crawl, fields: dict[str, Any], *, frontier: Frontier, places: Places) -> str:
-    """That nobody does what was added, and what to start; empty where a worker does. Workers may have left as the URLs
-    came in."""
+    """The message that no worker does the new tasks, and what to start; empty if one does. Read after the URLs were
+    added: workers may have ended meanwhile."""
     from shoal.cli.display.next_commands import command, quote
     from shoal.insight.stats import unserved, unserved_line
     from shoal.model import CrawlState
@@ -182,7 +188,7 @@ async def _idle_line(crawl: Crawl, fields: dict[str, Any], *, frontier: Frontier
 
 
 class Room:
-    """Waits while a crawl has as many tasks as it may have waiting, and says so."""
+    """Waits while a crawl has max_pending tasks waiting, and says so."""
 
     def __init__(
         self,
@@ -207,8 +213,10 @@ class Room:
         while not await has_room(self.crawl, frontier=self._frontier, max_pending=self._most):
             if not self._has_said:
                 self._has_said = True
-                self.say(f"{count(self._most)} tasks wait in {self.crawl} (max_pending): the rest is held back")
-            # Again when it is something else: people pause and cancel meanwhile.
+                self.say(
+                    f"{count(self._most)} tasks wait in {self.crawl} (max_pending): waiting before adding the rest"
+                )
+            # Said again when it changes: people may pause or cancel the crawl meanwhile.
             if (line := await self._idle()) and line != self._said:
                 self.say(line)
             self._said = line
@@ -240,14 +248,14 @@ async def _put(
 
 
 class Batch(NamedTuple):
-    """Requests to put at once, and why none comes after them."""
+    """Requests to put at once. `refusal`: the error in the line after them, if any."""
 
     requests: list[Request]
     refusal: UsageError | None = None
 
 
 async def _batch(requests: AsyncIterator[Request | None]) -> Batch:
-    """The next requests; fewer where more may take long to arrive. Empty: there are no more."""
+    """The next requests; fewer if the next line has not arrived yet. Empty: the end."""
     from shoal.crawl.adding import BATCH
     from shoal.errors import UsageError
 
@@ -264,8 +272,8 @@ async def _batch(requests: AsyncIterator[Request | None]) -> Batch:
 
 
 def _given(urls: tuple[str, ...], file: str | None, lines: Lines) -> AsyncIterator[Request | None]:
-    """The requests to add. A wrong URL on the command line and a wrong line of a file are refused before anything is
-    added; a wrong URL on standard input is only counted."""
+    """The requests to add. Wrong URLs on the command line and in a file are refused before anything is added; on
+    standard input they are only counted."""
     from shoal.urls.canonical import canonical
 
     named = [url if url == STDIN else canonical(url) for url in urls]
@@ -276,7 +284,7 @@ def _given(urls: tuple[str, ...], file: str | None, lines: Lines) -> AsyncIterat
 
 
 async def _requests(urls: list[str], file: str | None, lines: Lines) -> AsyncIterator[Request | None]:
-    """None where the next one may take long to arrive."""
+    """The requests, with None when the next line has not arrived yet."""
     from shoal.crawl.sources import arriving, in_groups
 
     for url in urls:
@@ -303,7 +311,7 @@ def _read(file: str) -> Iterator[str]:
 
     path = Path(file)
     if path.exists() and not path.is_file():
-        raise UsageError(f"--file {file} is no file: `shoal add CRAWL - < {file}` reads it as it comes")
+        raise UsageError(f"--file {file} is not a regular file: `shoal add CRAWL - < {file}` reads it as a stream")
     with open_lines(file, name=f"--file {file}") as opened:
         yield from texts_in(opened)
 

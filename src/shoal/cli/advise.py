@@ -1,4 +1,4 @@
-"""`shoal advise`: what bounds a crawl, what would help, how many workers are worth running."""
+"""`shoal advise`: the bottleneck of a crawl, what would help, how many workers are worth running."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 MEASURED_SECONDS = 5.0
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """Advice with what a deadline takes, for scripts."""
+class AdviceDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Advice and, with --deadline, a plan; for scripts."""
 
     advice: Advice
     plan: Plan | None = None
 
 
-@click.command(short_help="What bounds a crawl, and what would help.")
+@click.command(short_help="The bottleneck of a crawl, and what would help.")
 @crawl_argument
 @click.option(
     "--for", "seconds", metavar="SECONDS", type=click.FloatRange(1.0, 600.0), default=MEASURED_SECONDS,
     show_default=True, help="How long to measure.",
 )  # fmt: skip
-@click.option("--deadline", metavar="TIME", help='Also: what it takes to end within that time, such as "6h".')
+@click.option("--deadline", metavar="TIME", help='Also: what it takes to finish within this time, such as "6h".')
 @place_options(store=False)
 @json_with("advice", "plan")
 def advise(crawl: str | None, *, places: Places, seconds: float, deadline: str | None, as_json: bool) -> None:
-    """What bounds a crawl right now, and what would help: workers, cores, exits, pace, store. It measures for a few
-    seconds while the crawl runs.
+    """The bottleneck of a crawl right now, and what would help: workers, cores, exits, pace, store. While the crawl
+    runs, it is measured for a few seconds.
 
     \b
     Example: shoal advise books-1 --deadline 6h
@@ -53,8 +53,8 @@ def advise(crawl: str | None, *, places: Places, seconds: float, deadline: str |
 
 async def _advise(name: str | None, *, places: Places, seconds: float, deadline: str | None, as_json: bool) -> None:
     from shoal.backends import is_redis, scheme_of
+    from shoal.cli.crawl_choice import chosen_crawl
     from shoal.cli.display.counting import Counting
-    from shoal.cli.which import chosen_crawl
     from shoal.crawl.inbox_readers import pushed_by_crawl
     from shoal.crawl.opening import inbox_at
     from shoal.insight.advice import advise as advice_on
@@ -65,7 +65,7 @@ async def _advise(name: str | None, *, places: Places, seconds: float, deadline:
 
     limit = parse_duration(deadline) if deadline is not None else 0.0
     if deadline is not None and limit <= 0:
-        raise UsageError(f"--deadline {deadline!r}: write a time from now on, as 6h")
+        raise UsageError(f"--deadline {deadline!r}: write a time from now, such as 6h")
     screen = Screen(results_to_stderr=as_json)
     async with chosen_crawl(places, name) as (frontier, crawl):
         machines = _machines(crawl) if limit else []
@@ -79,22 +79,21 @@ async def _advise(name: str | None, *, places: Places, seconds: float, deadline:
     advice, done = advice_on(before, now), measured(before, now)
     plan = plan_for(now, advice, done, seconds=limit, machines=machines) if limit else None
     if as_json:
-        Screen().json(Told(advice=advice, plan=plan))
+        Screen().json(AdviceDocument(advice=advice, plan=plan))
         return
-    # A socket is a file of this machine.
+    # A unix socket is reachable only from this machine.
     is_shared = is_redis(places.frontier) and scheme_of(places.frontier) != "unix"
     for line in (*advice.lines, *(plan_lines(plan, deadline, is_shared=is_shared) if plan and deadline else ())):
         screen.line(line)
 
 
 def _machines(crawl: Crawl) -> list[MachineSize]:
-    """The sizes of machines in shoal.toml or the environment of this folder, else those that the crawl began with:
-    prices change, and a crawl is not begun anew for that."""
+    """Machine sizes from shoal.toml or the environment here, else from the crawl: prices change while crawls run."""
     from shoal.insight.utilisation import settings_of
     from shoal.settings.layers import environment_layer, file_layer, resolve
     from shoal.settings.table import CONFIG_FILE
     from shoal.settings.values import parse_machines
 
     here = resolve([file_layer(Path(CONFIG_FILE)), environment_layer()])
-    is_told = here.origins["machines"] != "default"
-    return parse_machines(here.values.machines if is_told else settings_of(crawl).machines)
+    is_set = here.origins["machines"] != "default"
+    return parse_machines(here.values.machines if is_set else settings_of(crawl).machines)

@@ -1,4 +1,4 @@
-"""`shoal alerts`: the alerts of a frontier as they are now, and a try at telling everybody."""
+"""`shoal alerts`: the alerts that fire now, and a test message to every target."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 HOW = "write [alerts] and [[alerts.to]] into shoal.toml"
 
 
-@click.group(short_help="Which alerts fire now; try whether people are told.")
+@click.group(short_help="Alerts that fire now; test whether messages arrive.")
 def alerts() -> None:
-    """Which alerts fire now; try whether people are told.
+    """Alerts that fire now; test whether messages arrive.
 
     \b
     Example: shoal alerts test
     """
 
 
-@alerts.command("list", short_help="Show the alerts that fire now, and those that may soon.")
+@alerts.command("list", short_help="Show the alerts that fire now or may fire soon.")
 @place_options(store=False)
 @json_option
 def list_(*, places: Places, as_json: bool) -> None:
-    """Show the alerts that fire now, and those that may soon.
+    """Show the alerts that fire now or may fire soon.
 
     \b
     Example: shoal alerts list --frontier redis://queue.internal/0
@@ -51,12 +51,12 @@ def list_(*, places: Places, as_json: bool) -> None:
     screen.table(("alert", "state", "since", "what"), rows, whole=("alert", "state"))
 
 
-@alerts.command(short_help="Send a marked try to everybody who is told of alerts.")
+@alerts.command(short_help="Send a test message to every target of alerts.")
 @click.argument("name", required=False)
 @json_option
 def test(name: str | None, *, as_json: bool) -> int:
-    """Send a marked try to everybody who is told of alerts, or to one [[alerts.to]] of shoal.toml by its NAME. Exits
-    with 1 if one of them could not be told.
+    """Send a test message to every [[alerts.to]] in shoal.toml, or to the one called NAME. Returns 1 if one of them
+    failed.
 
     \b
     Example: shoal alerts test ops
@@ -125,7 +125,7 @@ async def _try(targets: tuple[Target, ...]) -> list[tuple[str, str, str]]:
     from shoal.duties.alerts.state import Alert, message_of
 
     now = time.time()
-    made = Alert(alert="test", text="this is a try, nothing is wrong", since=now, fired=now)
+    made = Alert(alert="test", text="this is a test, nothing is wrong", since=now, fired=now)
     message = message_of(made, "test", now=now)
 
     async def one(target: Target) -> tuple[str, str, str]:

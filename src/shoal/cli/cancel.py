@@ -1,4 +1,4 @@
-"""`shoal cancel`: changes the state of a crawl."""
+"""`shoal cancel`: ends a crawl; its waiting tasks are set aside."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from shoal.crawl.opening import Places
 
 
-@click.command(short_help="Cancel a crawl: tasks that still wait are set aside.")
+@click.command(short_help="Cancel a crawl: waiting tasks are set aside.")
 @crawl_argument
 @place_options(store=False)
 @yes_option
 @json_with(*STEERED)
 def cancel(crawl: str | None, *, places: Places, yes: bool, as_json: bool) -> None:
-    """Cancel a crawl: tasks that still wait are set aside, pages in flight are finished.
+    """Cancel a crawl: waiting tasks are set aside, pages in flight are finished.
 
     \b
     Example: shoal cancel books-1

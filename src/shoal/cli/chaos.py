@@ -1,4 +1,4 @@
-"""`shoal chaos`: proves on this machine that crashes lose nothing."""
+"""`shoal chaos`: kills workers and servers during a crawl on this machine, then checks every page."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ def _checked_pipe(context: click.Context, option: click.Parameter, url: str | No
     return url
 
 
-@click.command(short_help="Kill workers while they work, and prove that nothing is lost.")
+@click.command(short_help="Kill workers during a crawl, and check that nothing is lost.")
 @click.option(
     "--frontier",
     metavar="URL",
     callback=checked_place,
-    help="Where the tasks are; just redis: a server of its own, which is attacked, too.  [default: a file of its own]",
+    help="Where the tasks are; `redis`: start a server, which is attacked, too.  [default: a new file]",
 )
 @click.option(
     "--store",
     metavar="URL",
     callback=checked_place,
-    help="Where items go; just postgres: a server of its own, which is attacked, too.  [default: a file of its own]",
+    help="Where items go; `postgres`: start a server, which is attacked, too.  [default: a new file]",
 )
 @click.option(
     "--pipe",
     metavar="URL",
     callback=_checked_pipe,
-    help="Workers behind a pipe; just amqp: a broker of its own, which is attacked, too.  [default: none]",
+    help="Workers behind a pipe; `amqp`: start a broker, which is attacked, too.  [default: none]",
 )
 @click.option(
     "--deeds",
     metavar="NAMES",
     default=ALL_DEEDS,
     show_default=True,
-    help="What is done, separated by commas: kill, freeze, late, restart, stall, reset, clock, feed, deadly, hang,"
+    help="What to do, separated by commas: kill, freeze, late, restart, stall, reset, clock, feed, deadly, hang,"
     " backend, store-restart, broker, coordinator.",
 )
 @click.option(
@@ -78,7 +78,7 @@ def _checked_pipe(context: click.Context, option: click.Parameter, url: str | No
     type=click.IntRange(1, 8),
     default=1,
     show_default=True,
-    help="Crawls of the site at the same time, each of a spider and with workers of its own.",
+    help="Crawls at the same time, each with its own spider and workers.",
 )
 @click.option(
     "--pages", metavar="N", type=click.IntRange(100, 1_000_000), help="Pages of the site.  [default: 180 per kill]"
@@ -87,7 +87,7 @@ def _checked_pipe(context: click.Context, option: click.Parameter, url: str | No
     "--seed",
     metavar="N",
     type=click.IntRange(0),
-    help="Decides what is done when; the report names it.  [default: any]",
+    help="Decides what is done when; the report shows it.  [default: random]",
 )
 @click.option(
     "--runs",
@@ -95,17 +95,16 @@ def _checked_pipe(context: click.Context, option: click.Parameter, url: str | No
     type=click.IntRange(1, 10_000),
     default=1,
     show_default=True,
-    help="Runs in a row, each with the next seed; the first broken one is the last.",
+    help="Runs in a row, each with the next seed; the first failed run is the last.",
 )
 @json_option
 def chaos(*, seed: int | None, runs: int, as_json: bool, deeds: str, **options: Any) -> int:
-    """Kill workers while they work, and prove that nothing is lost.
+    """Kill workers during a crawl, and check that nothing is lost.
 
-    Crawls a site of its own, of which every page is known. Workers, a feeder and the servers that were started for the
-    run are killed, stopped and cut off; some pages kill each worker that handles them, or hang. Then every page is
-    looked up. Return code 0 only if nothing was lost, nothing is stored twice, no page is a dead letter that need not
-    be, and the pace was kept by the site's own clock. It attacks no place that SHOAL_FRONTIER, SHOAL_STORE or
-    SHOAL_PIPE names: only those of its flags.
+    Crawls a generated site. Workers, a feeder and the servers started for the run are killed, frozen and disconnected;
+    some pages kill or hang every worker that handles them. Then every page is checked. Returns 0 only if nothing was
+    lost, nothing is stored twice, no page is a dead letter without a reason, and the pace was kept by the site's own
+    clock. It ignores SHOAL_FRONTIER, SHOAL_STORE and SHOAL_PIPE, so that it never attacks a production server.
 
     \b
     Example: shoal chaos --kills 30 --workers 4
@@ -114,7 +113,7 @@ def chaos(*, seed: int | None, runs: int, as_json: bool, deeds: str, **options: 
     """
     from shoal.testing.chaos.report import total
 
-    # What is attacked is named on the command line: a fleet's own servers, which these variables name, never are.
+    # Only places on the command line are attacked, never the servers of a fleet that these variables name.
     for variable in (*PLACE_VARIABLES.values(), EXITS_VARIABLE):
         os.environ.pop(variable, None)
     screen = Screen()
@@ -124,7 +123,9 @@ def chaos(*, seed: int | None, runs: int, as_json: bool, deeds: str, **options: 
     for number in range(runs):
         reports.append(_one_run(screen, seed=first + number, deeds=chosen, **options))
         if runs > 1:
-            _say_run(reports[-1], screen, number=number + 1, runs=runs)
+            last = reports[-1]
+            verdict = f"{'kept' if last.is_kept else 'broken'} in {duration(last.seconds)}"
+            screen.say(f"run {number + 1} of {runs}, seed {last.seed}: {verdict}")
         if as_json:
             screen.json(reports[-1])
         if not reports[-1].is_kept:
@@ -135,7 +136,7 @@ def chaos(*, seed: int | None, runs: int, as_json: bool, deeds: str, **options: 
 
 
 def _chosen(text: str) -> tuple[Deed, ...]:
-    """The deeds that a list of names means."""
+    """The deeds with these names."""
     from shoal.testing.chaos.plan import CHOICE
 
     names = [name.strip() for name in text.split(",") if name.strip()]
@@ -148,7 +149,7 @@ def _chosen(text: str) -> tuple[Deed, ...]:
 
 
 def _one_run(screen: Screen, *, seed: int, **options: Any) -> Report:
-    """One run in a folder of its own, which is kept if a promise was broken."""
+    """One run in a new folder, which is kept if the run fails."""
     from shoal.cli.loop import run
 
     folder = Path(tempfile.mkdtemp(prefix="shoal-chaos-"))
@@ -162,7 +163,7 @@ def _one_run(screen: Screen, *, seed: int, **options: Any) -> Report:
     finally:
         if keep_folder:
             screen.say(f"the crawl is kept in {folder}")
-            screen.say(f"the same again: {_again(seed, **options)}")
+            screen.say(f"to repeat it: {_again(seed, **options)}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return report
@@ -177,7 +178,7 @@ def _again(
     deeds: tuple[Deed, ...],
     **sizes: int | None,
 ) -> str:
-    """The command that does the same at the same moments, as far as a machine can repeat that."""
+    """The command that repeats the run, as far as timing can be repeated."""
     from shoal.cli.display.next_commands import pasted
     from shoal.testing.chaos.plan import CHOICE
 
@@ -214,7 +215,7 @@ async def _run(folder: Path, screen: Screen, *, deeds: tuple[Deed, ...], pages: 
 
 
 class Display:
-    """One live line on a terminal; in a pipe a line for every attack."""
+    """One live line on a terminal; in a pipe a line for each attack."""
 
     def __init__(self, screen: Screen, live: Live | None, *, pages: int) -> None:
         self._screen = screen
@@ -235,11 +236,6 @@ class Display:
         elif doing != self._doing:
             self._screen.say(f"{count(done)} of {self._pages} done: {doing}")
         self._doing = doing
-
-
-def _say_run(report: Report, screen: Screen, *, number: int, runs: int) -> None:
-    verdict = "kept" if report.is_kept else "broken"
-    screen.say(f"run {number} of {runs}, seed {report.seed}: {verdict} in {duration(report.seconds)}")
 
 
 def _show(report: Report, screen: Screen, *, runs: int) -> None:

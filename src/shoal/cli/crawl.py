@@ -50,5 +50,5 @@ def crawl(urls: tuple[str, ...], *, places: Places, flags: dict[str, Any], **opt
 
 
 def starting_at(spider: type[Spider], start: list[Any], *, name: str) -> type[Spider]:
-    """The spider with this start and name. Worker processes need neither and load the original by its reference."""
+    """The spider with this start and name; worker processes load the original, they need neither."""
     return type(spider.__name__, (spider,), {"start": start, "name": name})

@@ -1,4 +1,4 @@
-"""`shoal crawls`: every crawl of a frontier, what it takes there, and what will remove it."""
+"""`shoal crawls`: every crawl of a frontier, its size there, and when it is removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl, Progress
 
-COLUMNS = ("crawl", "state", "age", "pages", "bytes", "urls", "what becomes of it")
+COLUMNS = ("crawl", "state", "age", "pages", "urls", "bytes", "kept or removed")
 FIELDS = (
     "crawl", "spider", "state", "created", "finished", "pages", "left", "dead", "bytes", "is_estimate", "keys",
     "keys_dropped_at", "keys_dropped_by", "removed_at", "removed_by", "stays", "refusal",
@@ -26,7 +26,7 @@ FIELDS = (
 
 
 class Row(NamedTuple):
-    """A crawl as it is listed; without numbers where this shoal must leave it alone."""
+    """A crawl as it is listed; without numbers if this version cannot read it."""
 
     crawl: Crawl
     fate: Removal
@@ -35,15 +35,15 @@ class Row(NamedTuple):
     is_estimate: bool = True
 
 
-@click.command(short_help="All crawls: age, pages, bytes, and what will remove them.")
+@click.command(short_help="All crawls: age, pages, URLs, bytes, and when each is removed.")
 @place_options(store=False)
 @json_with(*FIELDS)
 def crawls(*, places: Places, as_json: bool) -> None:
-    """All crawls of a frontier, newest first: state, age, pages, bytes that they take there, and what will remove them.
+    """All crawls of a frontier, newest first: state, age, pages done, known URLs, bytes in the frontier, and when each
+    is removed.
 
-    The bytes are an estimate: measured on some of a crawl's records, and reckoned for the rest. Ended crawls leave the
-    frontier by the settings keep_crawls and crawl_ttl, and forget their URLs after known_ttl; `shoal delete` removes
-    them at once.
+    The bytes are an estimate from a sample of a crawl's records. Ended crawls are removed from the frontier by the
+    settings keep_crawls and crawl_ttl, and forget their URLs after known_ttl; `shoal delete` removes them now.
 
     \b
     Example: shoal crawls --json
@@ -72,7 +72,7 @@ async def _crawls(places: Places, *, as_json: bool) -> None:
     else:
         screen.say("there is no crawl in this frontier")
     for name in rest:
-        screen.say(f"{name} is half deleted: `shoal delete {name}` removes the rest, and so does the next process here")
+        screen.say(f"{name} is half deleted: `shoal delete {name}` or the next process here removes the rest")
 
 
 async def _row(crawl: Crawl, fate: Removal, *, frontier: Frontier) -> Row:
@@ -94,15 +94,16 @@ def _show(rows: Sequence[Row], screen: Screen) -> None:
         (
             row.crawl.id,
             row.crawl.state,
-            duration(max(0.0, now - row.crawl.created)),
+            _age(now - row.crawl.created),
             "" if row.progress is None else count(row.progress.ended),
+            _urls(row),
             "" if row.octets is None else size(row.octets),
-            row.crawl.keys,
-            becomes(row, now=now),
+            _removal(row, now=now),
         )
         for row in rows
     ]
-    screen.table(COLUMNS, cells, right=("age", "pages", "bytes"), spare=("urls", "age", "pages"), folds=("crawl",))
+    numbers = ("age", "pages", "urls", "bytes")
+    screen.table(COLUMNS, cells, right=numbers, spare=("age", "urls", "pages"), folds=("crawl", COLUMNS[-1]))
     total = sum(row.octets or 0 for row in rows)
     screen.say(f"{several(len(rows), 'crawl')}, about {size(total)} in the frontier")
     for row in rows:
@@ -110,18 +111,30 @@ def _show(rows: Sequence[Row], screen: Screen) -> None:
             screen.say(row.crawl.refusal)
 
 
-def becomes(row: Row, *, now: float) -> str:
-    """What will become of a crawl, for people."""
+def _age(seconds: float) -> str:
+    """The largest unit alone: 13 d, 5 h."""
+    return " ".join(duration(max(0, int(seconds))).split()[:2])
+
+
+def _urls(row: Row) -> str:
+    """How many URLs the crawl knows."""
+    if row.progress is None:
+        return ""
+    return count(row.progress.known) if row.crawl.keys == "known" else "forgotten"
+
+
+def _removal(row: Row, *, now: float) -> str:
+    """When the crawl and its URLs are removed, or why it is kept."""
     fate = row.fate
     if row.crawl.refusal:
-        return "is left alone"
-    parts = [] if fate.removed_at is not None else [f"stays: {fate.stays}"]
-    if fate.removed_at is not None:
-        parts.append(f"is removed {_when(fate.removed_at, now)} ({fate.removed_by})")
-    is_sooner = fate.removed_at is None or (fate.keys_dropped_at or 0.0) < fate.removed_at
-    if fate.keys_dropped_at is not None and is_sooner:
-        parts.append(f"forgets its URLs {_when(fate.keys_dropped_at, now)} ({fate.keys_dropped_by})")
-    return ", ".join(parts)
+        return "left alone"
+    if fate.removed_at is None:
+        removal = f"kept ({fate.stays})"
+    else:
+        removal = f"removed {_when(fate.removed_at, now)} ({fate.removed_by})"
+        if (fate.keys_dropped_at or 0.0) >= fate.removed_at:
+            return removal
+    return removal if fate.keys_dropped_at is None else f"{removal}; URLs forgotten {_when(fate.keys_dropped_at, now)}"
 
 
 def _when(at: float, now: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def filter_options(command: Command) -> Command:
-    """The options that choose dead letters, passed as one argument `which`."""
+    """The filters for dead letters, passed as one argument `which`."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **options: Any) -> Any:
@@ -31,9 +30,9 @@ def filter_options(command: Command) -> Command:
     for name, kind, text in (
         ("--key", "KEY", "Only the task with this key, as `shoal why` shows it."),
         ("--url", "URL", "Only this URL."),
-        ("--since", "TIME", "Only those given up since then: 30m, 2h or 7d ago, or a date."),
-        ("--reason", "TEXT", "Only those whose reason begins with this: http_503, handler, timeout."),
-        ("--host", "HOST", "Only those of this host."),
+        ("--since", "TIME", "Only letters since then: 30m, 2h or 7d ago, or a date."),
+        ("--reason", "TEXT", "Only letters whose reason begins with this: http_503, handler, timeout."),
+        ("--host", "HOST", "Only letters of this host."),
     ):
         wrapped = click.option(name, metavar=kind, help=text)(wrapped)
     return wrapped
@@ -74,7 +73,7 @@ def list_(crawl: str | None, *, places: Places, which: dict[str, Any], **options
 def requeue(crawl: str | None, *, places: Places, which: dict[str, Any], as_json: bool) -> None:
     """Queue dead letters again; their attempts count from zero.
 
-    Pages that were lost with their workers are lent alone from the start: no other page is in their worker.
+    A page that was lost with its worker is leased alone, with no other page in that worker.
 
     \b
     Example: shoal dead requeue books-1 --reason timeout
@@ -114,7 +113,7 @@ def drop(crawl: str | None, *, places: Places, which: dict[str, Any], as_json: b
 async def _list(
     crawl_name: str | None, which: dict[str, Any], *, places: Places, limit: int, verbose: bool, as_json: bool
 ) -> None:
-    from shoal.cli.which import chosen_crawl
+    from shoal.cli.crawl_choice import chosen_crawl
 
     async with chosen_crawl(places, crawl_name) as (frontier, crawl):
         letters = await frontier.dead(crawl.id, await _filter(which, crawl, frontier=frontier), limit=limit)
@@ -135,7 +134,7 @@ async def _list(
 
 
 def _requeueing(crawl: Crawl, which: dict[str, Any], *, places: Places) -> str:
-    """The command that requeues the dead letters that were asked for."""
+    """The command that requeues the dead letters listed."""
     from shoal.cli.display.next_commands import command, quote
 
     options = [f"--{name} {quote(value)}" for name, value in which.items() if value is not None]
@@ -145,7 +144,7 @@ def _requeueing(crawl: Crawl, which: dict[str, Any], *, places: Places) -> str:
 async def _change(
     name: str | None, which: dict[str, Any], verb: Literal["requeue", "drop"], *, places: Places, screen: Screen
 ) -> tuple[str, int]:
-    from shoal.cli.which import chosen_crawl
+    from shoal.cli.crawl_choice import chosen_crawl
     from shoal.run.steering import clear_dead
 
     async with chosen_crawl(places, name) as (frontier, crawl):
@@ -153,16 +152,14 @@ async def _change(
             chosen = await _filter(which, crawl, frontier=frontier)
 
             def told(number: int) -> None:
-                counting.show(partial(_so_far, crawl, number))
+                counting.show(lambda: f"{crawl.id}: {several(number, 'dead letter')} so far")
 
             number = await clear_dead(crawl, chosen, verb, frontier=frontier, told=told)
         if verb == "requeue" and (stay := (await frontier.count_dead(crawl.id, chosen)).matching):
-            screen.say(f"{several(stay, 'other')} cannot be queued again, as entries of an inbox: push them corrected")
+            screen.say(
+                f"{several(stay, 'other')} cannot be queued again, as inbox entries: correct them and push them again"
+            )
         return crawl.id, number
-
-
-def _so_far(crawl: Crawl, number: int) -> str:
-    return f"{crawl.id}: {several(number, 'dead letter')} so far"
 
 
 async def _filter(which: dict[str, Any], crawl: Crawl, *, frontier: Frontier) -> DeadFilter:

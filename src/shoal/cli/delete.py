@@ -1,4 +1,4 @@
-"""`shoal delete`: crawls removed from the frontier, and what they left elsewhere if that is asked for."""
+"""`shoal delete`: removes crawls from the frontier; if asked, also their items, log and archived pages."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from shoal.store.base import Store
 
 STEP_SECONDS = 1.0
-LOOK_SECONDS, LOOKS = 0.1, 100  # at pages in flight, before their items and log go
+# How often pages in flight are checked before their items and log are deleted.
+CHECK_SECONDS, CHECKS = 0.1, 100
 DOCUMENT = ("crawl", "state", "pages", "left", "dead", "bytes", "inbox", "items", "log", "captures", "bodies")
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes besides what the frontier has."""
+class AlsoDelete(msgspec.Struct, frozen=True, kw_only=True):
+    """What to delete besides the crawl's data in the frontier."""
 
     items: bool = False
     log: bool = False
@@ -40,7 +41,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl and what goes with it; None: not asked for, or not known of a crawl that is half deleted."""
+    """A crawl and what is deleted with it; None: not asked for, or unknown because the crawl is half deleted."""
 
     crawl: str
     state: str = ""
@@ -56,15 +57,15 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> str:
-        """What is about to go, for people."""
+        """What will be deleted, for people."""
         if self.bytes is None:
-            return f"{self.crawl}: what is left of it in the frontier"
+            return f"{self.crawl}: the rest of it in the frontier"
         parts = [
             f"{several(self.pages, 'page')}, {self.left:,} left, {several(self.dead, 'dead letter')},"
             f" about {size(self.bytes)} in the frontier"
         ]
         if self.inbox:
-            parts.append(f"{several(self.inbox, 'entry')} of its inbox that nobody has taken")
+            parts.append(f"{several(self.inbox, 'entry')} in its inbox that nobody has taken")
         if self.items is not None:
             parts.append(f"{several(self.items, 'item')} that it wrote last, with their versions")
         if self.log:
@@ -78,27 +79,27 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("names", metavar="CRAWL…", nargs=-1, required=True)
 @click.option("--items", is_flag=True, help="Also the items that the crawl wrote last, with all their versions.")
 @click.option("--log", is_flag=True, help="Also its fetch log.")
-@click.option("--pages", is_flag=True, help="Also its archived pages; bodies that other crawls need stay.")
-@click.option("--yes", is_flag=True, help="Do not ask, also where others work on a crawl right now.")
+@click.option("--pages", is_flag=True, help="Also its archived pages; bodies that other crawls need are kept.")
+@click.option("--yes", is_flag=True, help="Do not ask, even if workers run a crawl now.")
 @place_options(archive=True)
 @json_with(*DOCUMENT)
-def delete(names: tuple[str, ...], *, places: Places, as_json: bool, yes: bool, **wanted: bool) -> None:
+def delete(names: tuple[str, ...], *, places: Places, as_json: bool, yes: bool, **also: bool) -> None:
     """Remove crawls from the frontier: their tasks, known URLs, dead letters and history. Items, fetch log and archived
-    pages stay unless they are asked for. Says first what goes, and asks.
+    pages are kept unless you ask for them. Shows first what will be deleted, and asks.
 
-    CRAWL is the id of a crawl, or a pattern of ids such as 'books-*'. A spider's crawls share its items: those of a
-    crawl are the ones that it wrote last. If it is interrupted, the same command does the rest.
+    CRAWL is the id of a crawl, or a pattern of ids such as 'books-*'. A spider's crawls share its items: the items of a
+    crawl are those that it wrote last. If the command is interrupted, run it again to delete the rest.
 
     \b
     Example: shoal delete books-1 'news-*' --log
     """
     from shoal.cli.loop import run
 
-    run(_delete(names, Wanted(**wanted), places=places, as_json=as_json, yes=yes))
+    run(_delete(names, AlsoDelete(**also), places=places, as_json=as_json, yes=yes))
 
 
-async def _delete(names: Sequence[str], wanted: Wanted, *, places: Places, as_json: bool, yes: bool) -> None:
-    from shoal.cli.which import ask_if_others_work_on
+async def _delete(names: Sequence[str], also: AlsoDelete, *, places: Places, as_json: bool, yes: bool) -> None:
+    from shoal.cli.crawl_choice import ask_if_others_work_on
     from shoal.crawl.opening import frontier_at, shared_results
     from shoal.crawl.record import with_refusals
 
@@ -107,10 +108,10 @@ async def _delete(names: Sequence[str], wanted: Wanted, *, places: Places, as_js
         rest = await frontier.half_deleted()
         crawls = [crawl for crawl in with_refusals(await frontier.crawls()) if crawl.id not in rest]
         chosen = choose_many(names, [*(crawl.id for crawl in crawls), *rest])
-        _check_needed(chosen, crawls, wanted)
+        _check_needed(chosen, crawls, also)
         known = {crawl.id: crawl for crawl in crawls}
-        deletes = Deletes(frontier, results, places=places, wanted=wanted, screen=screen)
-        plan = [await deletes.look(known[name]) if name in known else deletes.rest_of(name) for name in chosen]
+        deleter = Deleter(frontier, results, places=places, also=also, screen=screen)
+        plan = [await deleter.plan(known[name]) if name in known else deleter.rest_of(name) for name in chosen]
         for deletion in plan:
             screen.say(deletion.line)
         _ask(plan, yes=yes)
@@ -119,7 +120,7 @@ async def _delete(names: Sequence[str], wanted: Wanted, *, places: Places, as_js
                 await ask_if_others_work_on(known[name], frontier=frontier, deed="delete", yes=yes)
         for done, deletion in enumerate(plan):
             try:
-                await deletes.carry_out(deletion, known.get(deletion.crawl))
+                await deleter.carry_out(deletion, known.get(deletion.crawl))
             except ShoalError:
                 if done:
                     screen.say(f"deleted so far: {', '.join(one.crawl for one in plan[:done])}")
@@ -131,7 +132,7 @@ async def _delete(names: Sequence[str], wanted: Wanted, *, places: Places, as_js
 
 
 def choose_many(names: Sequence[str], crawls: Sequence[str]) -> list[str]:
-    """The crawls that are named, each once, in the order of the list. A name or a pattern that fits none is refused."""
+    """The named crawls, each once, in the order of `crawls`. A name or pattern without a match is refused."""
     wanted: set[str] = set()
     for name in names:
         found = [name] if name in crawls else [one for one in crawls if fnmatchcase(one, name)]
@@ -143,9 +144,9 @@ def choose_many(names: Sequence[str], crawls: Sequence[str]) -> list[str]:
     return [one for one in crawls if one in wanted]
 
 
-def _check_needed(chosen: Sequence[str], crawls: Sequence[Crawl], wanted: Wanted) -> None:
-    """An unfinished crawl asks for the pages of earlier ones only if they have changed: by their log and archive. One
-    that has just begun with --skip-known may still have to learn their keys."""
+def _check_needed(chosen: Sequence[str], crawls: Sequence[Crawl], also: AlsoDelete) -> None:
+    """Refuse what an unfinished crawl needs: log and archive of earlier crawls for conditional requests, or their known
+    URLs while --skip-known copies them."""
     from shoal.duties.clearing import learns_from, needed_by
 
     others = [one for one in crawls if one.id not in chosen]
@@ -153,10 +154,10 @@ def _check_needed(chosen: Sequence[str], crawls: Sequence[Crawl], wanted: Wanted
     for name in chosen:
         if name in learns:
             raise UsageError(
-                f"{learns[name]} has just begun and still has to learn which URLs {name} has done (--skip-known): run"
-                " it until it begins to fetch, or delete it as well"
+                f"{learns[name]} has just begun and still has to copy the known URLs of {name} (--skip-known): run it"
+                " until it begins to fetch, or delete it as well"
             )
-        if name in needed and (wanted.log or wanted.pages):
+        if name in needed and (also.log or also.pages):
             raise UsageError(
                 f"{needed[name]} is unfinished and needs the log and the archived pages of {name}: leave out --log and"
                 " --pages, or delete it after that crawl"
@@ -173,24 +174,28 @@ def _ask(plan: Sequence[Deletion], *, yes: bool) -> None:
         raise UsageError("nothing was deleted")
 
 
-class Deletes:
-    """Looks at crawls and removes them."""
+class Deleter:
+    """Plans and carries out deletions."""
 
     def __init__(
-        self, frontier: Frontier, results: SharedResults, *, places: Places, wanted: Wanted, screen: Screen
+        self, frontier: Frontier, results: SharedResults, *, places: Places, also: AlsoDelete, screen: Screen
     ) -> None:
         self._frontier = frontier
         self._results = results
         self._places = places
-        self._wanted = wanted
+        self._also = also
         self._screen = screen
 
-    async def look(self, crawl: Crawl) -> Deletion:
-        """What will go with a crawl. Nothing is changed."""
+    async def plan(self, crawl: Crawl) -> Deletion:
+        """What will be deleted with a crawl. Changes nothing."""
+        from shoal.crawl.opening import inbox_at
+
         if crawl.refusal:
             self._check_alone(crawl.refusal)
             return Deletion(crawl=crawl.id)
         progress = await self._frontier.progress(crawl.id)
+        async with inbox_at(self._places) as inbox:
+            entries = (await inbox.count([crawl.id])).get(crawl.id, 0)
         found = Deletion(
             crawl=crawl.id,
             state=progress.state,
@@ -198,40 +203,34 @@ class Deletes:
             left=progress.left,
             dead=progress.dead,
             bytes=(await self._frontier.size(crawl.id)).bytes,
-            inbox=await self._count_entries(crawl),
-            log=self._wanted.log,
+            inbox=entries,
+            log=self._also.log,
         )
-        if self._wanted.items or self._wanted.log:
+        if self._also.items or self._also.log:
             items = await self._count_items(crawl)
-            found = msgspec.structs.replace(found, items=items if self._wanted.items else None)
-        if self._wanted.pages and (archive := await self._archive(crawl)) is not None:
+            found = msgspec.structs.replace(found, items=items if self._also.items else None)
+        if self._also.pages and (archive := await self._archive(crawl)) is not None:
             from shoal.crawl.joining import check_own_archive
 
             with Counting.on(self._screen) as counting:
-                looking = archive.delete_crawl(crawl.id, counts_only=True)
-                told = await counting.during(looking, f"looking for archived pages that {crawl.id} alone needs")
-            check_own_archive(crawl, self._places, captures=told.captures)
-            found = msgspec.structs.replace(found, captures=told.captures, bodies=told.bodies)
+                counted = archive.delete_crawl(crawl.id, counts_only=True)
+                pages = await counting.during(counted, f"searching the archived pages that only {crawl.id} needs")
+            check_own_archive(crawl, self._places, captures=pages.captures)
+            found = msgspec.structs.replace(found, captures=pages.captures, bodies=pages.bodies)
         return found
 
     def rest_of(self, name: str) -> Deletion:
-        """What is left of a crawl that is half deleted. Where its items, log and pages lie is not known any more."""
-        self._check_alone(f"{name} is half deleted, and with its record went where its items, log and pages lie")
+        """The rest of a half deleted crawl. Where its items, log and pages are is no longer known."""
+        self._check_alone(f"{name} is half deleted: where its items, log and pages are is no longer known")
         return Deletion(crawl=name)
 
     def _check_alone(self, why: str) -> None:
-        if self._wanted != Wanted():
-            raise UsageError(f"{why}; without --items, --log and --pages it can be deleted")
-
-    async def _count_entries(self, crawl: Crawl) -> int:
-        from shoal.crawl.opening import inbox_at
-
-        async with inbox_at(self._places) as inbox:
-            return (await inbox.count([crawl.id])).get(crawl.id, 0)
+        if self._also != AlsoDelete():
+            raise UsageError(f"{why}; leave out --items, --log and --pages to delete it")
 
     async def _count_items(self, crawl: Crawl) -> int:
-        """The items that the crawl wrote last. Refuses a store that is not the crawl's own and has none of them: with
-        the crawl's record it would be forgotten where they are."""
+        """The number of items that the crawl wrote last. Refuses a foreign store without any of them: after the
+        deletion nobody would know where they are."""
         from shoal.crawl.joining import check_own_store, existing_store, stores_beside
         from shoal.store.base import ItemFilter
 
@@ -240,12 +239,12 @@ class Deletes:
         here = msgspec.structs.replace(self._places, store=existing_store(crawl, self._places))
         check_own_store(crawl, here, items=items)
         if others := stores_beside(crawl, here):
-            self._screen.say(f"items of {crawl.id} lie also in {', '.join(others)}: they stay there")
+            self._screen.say(f"items of {crawl.id} are also in {', '.join(others)}: they are kept there")
         return items
 
     async def carry_out(self, deletion: Deletion, crawl: Crawl | None) -> None:
-        """Remove it. The archived pages first: an archive may refuse. From the frontier last: its record says where the
-        rest lies, if this is interrupted."""
+        """Delete it: the archived pages first, since an archive may refuse; the frontier's data last, since the crawl's
+        record says where the rest is if this is interrupted."""
         name = deletion.crawl
         with Counting.on(self._screen) as counting:
             if crawl is not None and not crawl.refusal:
@@ -261,21 +260,20 @@ class Deletes:
             await counting.during(self._from_frontier(name), f"deleting {name} from the frontier")
 
     async def _end(self, crawl: Crawl) -> None:
-        """Where more goes than what the frontier has: nothing of an unfinished crawl is lent from now on, and what its
-        pages in flight store is waited for. Else the first step of the deletion is enough: to cancel a large crawl in a
-        file keeps the workers of all others waiting."""
+        """Cancel an unfinished crawl and wait for its pages in flight, if items, log or pages are deleted too. Else the
+        first step of the deletion stops it: cancelling a large crawl in a file would block all other workers."""
         from shoal.crawl.record import is_unfinished
         from shoal.model import CrawlState
 
-        if self._wanted == Wanted() or not is_unfinished(crawl.state):
+        if self._also == AlsoDelete() or not is_unfinished(crawl.state):
             return
         await self._frontier.set_state(crawl.id, CrawlState.CANCELLED, reason="it is being deleted")
         leased = 0
-        for _ in range(LOOKS):
+        for _ in range(CHECKS):
             if not (leased := (await self._frontier.progress(crawl.id)).leased):
                 return
-            await asyncio.sleep(LOOK_SECONDS)
-        self._screen.say(f"{several(leased, 'page')} of {crawl.id} in flight: what they still store stays")
+            await asyncio.sleep(CHECK_SECONDS)
+        self._screen.say(f"{several(leased, 'page')} of {crawl.id} still in flight: what they store is kept")
 
     async def _from_frontier(self, name: str) -> None:
         from shoal.crawl.opening import inbox_at
@@ -296,5 +294,5 @@ class Deletes:
 
         url = archive_to_read(crawl, self._places)
         if url is None:
-            self._screen.say(f"{crawl.id} remembers no archive: it has kept no pages, or --archive names where")
+            self._screen.say(f"{crawl.id} has no archive: it kept no pages, or give --archive")
         return await self._results.archive(url, wait=self._screen.say, create=False)

@@ -56,7 +56,8 @@ def demo(products: int, workers: int, *, dashboard: bool) -> int:
 
 
 def _demo(products: int, workers: int, *, dashboard: bool, watched: Watched | None) -> int:
-    """The whole demo; one that takes over from a process that died begins anew, with a shop of its own."""
+    """The whole demo. After a crash of its process it starts again, with a new shop."""
+    from shoal.cli.display.numbers import several
     from shoal.cli.loop import run
     from shoal.cli.process.run_process import exit_code, work
     from shoal.testing.sites.site_process import site_process
@@ -66,7 +67,8 @@ def _demo(products: int, workers: int, *, dashboard: bool, watched: Watched | No
     log = FOLDER / "site.jsonl"
     log.unlink(missing_ok=True)
     with site_process("--products", str(products), log=log) as site:
-        _introduce(site, screen, products=products)
+        reviews = f", its slow reviews on {site.urls[1]}" if len(site.urls) > 1 else ""
+        screen.say(f"a shop of {several(products, 'book')} on {site.url}{reviews}")
         job = replace(_job(site, workers=workers, watched=watched), dashboard=dashboard)
         summary = run(work(job, screen))
         _show(summary, job.places, site, screen)
@@ -95,17 +97,10 @@ def _job(site: SiteProcess, *, workers: int, watched: Watched | None) -> Job:
         settings=settings_of(kind, flags).values,
         places=Places(frontier=database, store=database),
         workers=workers,
-        # The shop of an earlier demo has ended: its URLs lead nowhere.
+        # The shop of an earlier demo is gone: its URLs lead nowhere.
         fresh=True,
         watched=None if watched is None else watched._replace(has_begun=False),
     )
-
-
-def _introduce(site: SiteProcess, screen: Screen, *, products: int) -> None:
-    from shoal.cli.display.numbers import several
-
-    reviews = f", its slow reviews on {site.urls[1]}" if len(site.urls) > 1 else ""
-    screen.say(f"a shop of {several(products, 'book')} on {site.url}{reviews}")
 
 
 def _show(summary: Summary, places: Places, site: SiteProcess, screen: Screen) -> None:
@@ -140,7 +135,7 @@ async def _show_items(summary: Summary, places: Places, screen: Screen) -> None:
 
 
 def _activation() -> list[tuple[str, str]]:
-    """How to put shoal on the shell's path, if it is not there yet."""
+    """The command that puts shoal on the shell's path, unless it is there."""
     script = Path(sys.prefix) / "bin" / "activate"
     if shutil.which("shoal") or not script.exists() or not script.with_name("shoal").exists():
         return []
@@ -151,11 +146,11 @@ def _show_next(summary: Summary, site: SiteProcess, screen: Screen) -> None:
     from shoal.cli.display.next_commands import command, quote
 
     activation = _activation()
-    # As typed in the crawl's folder: a relative path to shoal would not lead there.
+    # Typed in the crawl's folder, where a relative path to shoal would be wrong.
     by = "shoal" if activation or shutil.which("shoal") else f"{quote(sys.executable)} -m shoal"
     lines = [
         (f"why {site.url}private/stock-0.html", "why it was not fetched"),
-        (f"why {site.url}product/gone-0.html", "what became of it"),
+        (f"why {site.url}product/gone-0.html", "what happened to it"),
         ("status", "counts, lanes, workers"),
         (f"export {summary.crawl} -o books.csv", "the items as a table"),
         ("crawl https://example.com/ --depth 2", "a site of your own"),

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from shoal.settings.table import Settings
 
 EXTRAS = ("postgres", "redis", "serve")
-# What an archive or a sink needs, by the scheme of its URL.
+# The extra that an archive or a sink needs, by the scheme of its URL.
 SCHEME_EXTRAS = {"amqp": "amqp", "amqps": "amqp", "sqs": "sqs", "s3": "archive", "gs": "archive", "az": "archive"}
 
 
 def deploy_options(command: Command) -> Command:
-    """The spider with the flags of its crawl, passed as one argument `plan`; DIR as `folder`, checked."""
+    """The options of the crawl, passed as one argument `plan`; DIR is passed as `folder`."""
 
     @functools.wraps(command)
     def wrapped(*, folder: str, force: bool, as_json: bool, **options: Any) -> None:
@@ -44,12 +44,12 @@ def deploy_options(command: Command) -> Command:
     for decorate in (
         click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, for scripts: files."),
         setting_options,
-        click.option("--force", is_flag=True, help="Replace files that are there; passwords stay as they are."),
-        sink_option("A sink of the crawl, as of `shoal run`; repeatable."),
+        click.option("--force", is_flag=True, help="Replace existing files; passwords are kept."),
+        sink_option("A sink of the crawl, as in `shoal run`; repeatable."),
         archive_option("Where raw pages are kept: s3://…", default="none"),
-        kinds_with("Workers for each of these kinds.  [default: one group, for the spider's kind]"),
+        kinds_with("Kinds of workers, a group for each.  [default: the spider's kind]"),
         click.option(
-            "--workers", metavar="N", type=click.IntRange(1), default=2, show_default=True, help="Workers at first."
+            "--workers", metavar="N", type=click.IntRange(1), default=2, show_default=True, help="Workers at the start."
         ),
         argument_option,
         click.option(
@@ -66,7 +66,7 @@ def deploy_options(command: Command) -> Command:
 
 @click.group(short_help="Write the files that run a spider on servers.")
 def deploy() -> None:
-    """Write the files that run a spider on servers, with the flags that its crawl uses.
+    """Write the files that run a spider on servers, with the flags of its crawl.
 
     \b
     Example: shoal deploy compose books-fleet --spider books.py --rate 4/s
@@ -100,7 +100,7 @@ def k8s(folder: Path, *, plan: Plan) -> list[str]:
     from shoal.deploy.kubernetes import kubernetes_files
     from shoal.deploy.writing import READER_TOKEN, copy_spider, make_passwords, write_files
 
-    # Before anything is written: the spider's name may be refused.
+    # Built before anything is written: the spider's name may be refused.
     new = list(kubernetes_files(plan))
     return [*write_files(folder, new), *copy_spider(plan, folder), *make_passwords(folder, READER_TOKEN)]
 
@@ -122,7 +122,7 @@ def systemd(folder: Path, *, plan: Plan) -> list[str]:
 
 
 def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **options: Any) -> Plan:
-    """What the deployment runs. The spider is loaded and made, as a run would: a slip shows here, not on a server."""
+    """What the deployment runs. The spider is loaded as in a run: a mistake shows here, not on a server."""
     from shoal.cli.display.next_commands import run_words
     from shoal.deploy.plan import Plan, kinds_of_run, kinds_of_workers, label_of, worker_groups
     from shoal.insight.stats import kinds_of
@@ -132,8 +132,8 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
 
     if "proxies" in flags:
         raise UsageError(
-            "--proxies names a file with passwords, which do not belong into an image: mount it as a secret, and add"
-            " --proxies to the command of `shoal run` in the file that this writes"
+            "--proxies names a file with passwords, which must not be in an image: mount it as a secret, and add"
+            " --proxies to the command of `shoal run` in the file written here"
         )
     kind = load_spider(spider)
     settings = settings_of(kind, flags).values
@@ -157,8 +157,8 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
     )
 
 
-class _Code(NamedTuple):
-    """How the spider reaches the servers: files that are copied, or a package that pip installs."""
+class _SpiderCode(NamedTuple):
+    """The spider's code for the servers: files to copy, or a package for pip."""
 
     reference: str
     folder: Path
@@ -166,37 +166,37 @@ class _Code(NamedTuple):
     requirement: str = ""
 
 
-def _code_of(spider: str) -> _Code:
+def _code_of(spider: str) -> _SpiderCode:
     from shoal.deploy.plan import files_of, requirement_of, settings_files
 
     source, _, class_name = spider.partition(":")
     if not source.endswith(".py"):
-        return _Code(spider, Path.cwd(), settings_files(Path.cwd()), requirement_of(source))
+        return _SpiderCode(spider, Path.cwd(), settings_files(Path.cwd()), requirement_of(source))
     file = Path(source)
-    return _Code(":".join(filter(None, (file.name, class_name))), file.resolve().parent, files_of(file))
+    return _SpiderCode(":".join(filter(None, (file.name, class_name))), file.resolve().parent, files_of(file))
 
 
 def _places(options: dict[str, Any]) -> list[tuple[str, str]]:
-    """The flags of the crawl's archive and sinks. Refuses those that a fleet cannot share, or that hold a password."""
+    """The flags of the crawl's archive and sinks. Refuses a local folder, and URLs with a password."""
     archive = options["archive"]
     if archive is not None and "://" not in archive:
-        raise UsageError(f"--archive {archive} is a folder, which the machines of a fleet do not share: give s3://…")
+        raise UsageError(f"--archive {archive} is a folder, which machines do not share: give s3://…")
     given = [("--archive", archive)] if archive is not None else []
     given += [("--sink", url) for url in options["sinks"]]
     for flag, url in given:
         if masked(url) != url:
             raise UsageError(
-                f"{flag} {masked(url)} has a password, which would be written to a file that people share: leave it"
+                f"{flag} {masked(url)} has a password, which would be written to a shared file: leave it"
                 " out, and give it to `shoal run` and `shoal serve` on the servers"
             )
     return given
 
 
 def _extras(options: dict[str, Any], settings: Settings) -> tuple[str, ...]:
-    """The extras of shoal that the image needs. Refuses a folder for old weeks of the log."""
+    """The extras of shoal that the image needs. Refuses a local folder as retention_archive."""
     log = settings.retention_archive
     if log and "://" not in log:
-        raise UsageError(f"retention_archive = {log!r} is a folder, which goes with its container: give s3://…")
+        raise UsageError(f"retention_archive = {log!r} is a folder, which is lost with its container: give s3://…")
     urls = [options["archive"] or "", log, *options["sinks"]]
     found = {"parquet"} if log else set()
     found |= {SCHEME_EXTRAS[scheme] for url in urls if (scheme := url.partition("://")[0]) in SCHEME_EXTRAS}

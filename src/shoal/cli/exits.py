@@ -1,4 +1,4 @@
-"""`shoal exits`: health and cost of a crawl's proxies and accounts."""
+"""`shoal exits`: health and cost of a crawl's exits (proxies and accounts)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ EXIT_COLUMNS = (
 NO_POOLS = "it has no pools, every request is direct"
 NOT_OFFERED = ", not offered now"
 OFFER_COLUMNS = ("machine", "offers to", "exits", "workers")
-# The columns that a narrow terminal leaves out, in this order. Pool and machine are parts of an exit's name.
+# Columns that a narrow terminal leaves out, in this order. An exit's name contains its pool and machine.
 SPARE_COLUMNS = ("pool", "machine", "in flight", "bytes", "latency", "cost", "failures", "blocks")
 SPARE_EARNINGS = ("cost", "per 1,000 good", "exits", "failures", "blocks")
-# The orders of the rows; the exits that people look for come first.
+# Sort orders; the largest numbers and the lowest success come first.
 ORDERS: dict[str, Callable[[ExitStatus], Any]] = {
     "exit": lambda one: (one.exit, one.lane),
     "host": lambda one: (host_of(one.lane), pool_of_lane(one.lane), one.exit),
@@ -54,7 +54,7 @@ ORDERS: dict[str, Callable[[ExitStatus], Any]] = {
 
 @click.command(short_help="Health and cost of proxies and accounts, per host.")
 @crawl_argument
-@click.option("--host", metavar="HOST", help="Only towards this host.")
+@click.option("--host", metavar="HOST", help="Only requests to this host.")
 @click.option("--pool", metavar="NAME", help="Only exits of this pool.")
 @click.option("--sort", type=click.Choice(list(ORDERS)), default="exit", show_default=True, help="Order of the exits.")
 @place_options(store=False)
@@ -73,7 +73,7 @@ def exits(crawl: str | None, *, places: Places, as_json: bool, **which: Any) -> 
 async def _exits(
     name: str | None, *, places: Places, host: str | None, pool: str | None, sort: str, as_json: bool
 ) -> None:
-    from shoal.cli.which import chosen_crawl
+    from shoal.cli.crawl_choice import chosen_crawl
     from shoal.worker.workers import at_work
 
     async with chosen_crawl(places, name) as (frontier, crawl):
@@ -86,20 +86,18 @@ async def _exits(
     rows.sort(key=ORDERS[sort])
     screen, shown = (
         Screen(),
-        Shown(crawl, progress, rows, earnings, [one for one in offers if pool in (None, one.pool)]),
+        ExitReport(crawl, progress, rows, earnings, [one for one in offers if pool in (None, one.pool)]),
     )
     if found and not rows and not as_json:
-        screen.say(
-            f"{crawl.id}: no exit was used for this --host and --pool; without these options all exits are shown"
-        )
+        screen.say(f"{crawl.id}: no exit was used for this --host and --pool; leave them out to see all exits")
     elif as_json:
         screen.json(document(shown))
     else:
         _show(shown, screen)
 
 
-class Shown(NamedTuple):
-    """What is shown of a crawl: its exits by host, the figures of its pools, what machines offer now."""
+class ExitReport(NamedTuple):
+    """A crawl's exits per host, the figures of its pools, and the exits that machines offer now."""
 
     crawl: Crawl
     progress: Progress
@@ -108,16 +106,16 @@ class Shown(NamedTuple):
     offers: Sequence[MachineOffer]
 
     def machine_of(self, one: ExitStatus) -> str:
-        """The machine of an exit; empty: every worker has it."""
+        """The machine of an exit; empty: every worker can use it."""
         return machine_of(one, self.crawl.pools)
 
     def is_offered(self, one: ExitStatus) -> bool:
-        """Whether there is a worker that can use the exit."""
+        """Whether a worker can use the exit now."""
         now = [name_on(offer.machine, offer.pool) for offer in self.offers]
         return is_offered(one, self.machine_of(one), now)
 
     def is_missed(self, one: ExitStatus) -> bool:
-        """Whether a crawl that goes on has no worker that can use the exit."""
+        """Whether the crawl has tasks left, and no worker can use the exit."""
         return self.progress.left > 0 and not self.is_offered(one)
 
     def region_of(self, pool: str) -> str:
@@ -127,7 +125,7 @@ class Shown(NamedTuple):
         return next((one.region for one in self.crawl.pools if one.name == pool), "")
 
 
-def document(shown: Shown) -> dict[str, Any]:
+def document(shown: ExitReport) -> dict[str, Any]:
     """Health and cost for scripts."""
     crawl, progress, rows, earnings, offers = shown
     return {
@@ -142,7 +140,7 @@ def document(shown: Shown) -> dict[str, Any]:
     }
 
 
-def _earnings_document(one: Earnings, shown: Shown) -> dict[str, Any]:
+def _earnings_document(one: Earnings, shown: ExitReport) -> dict[str, Any]:
     return {
         "host": one.host,
         "pool": one.pool,
@@ -158,7 +156,7 @@ def _earnings_document(one: Earnings, shown: Shown) -> dict[str, Any]:
     }
 
 
-def _exit_document(one: ExitStatus, shown: Shown) -> dict[str, Any]:
+def _exit_document(one: ExitStatus, shown: ExitReport) -> dict[str, Any]:
     ended = EndedRequests.of([one])
     return {
         "exit": one.exit,
@@ -181,7 +179,7 @@ def _exit_document(one: ExitStatus, shown: Shown) -> dict[str, Any]:
     }
 
 
-def _show(shown: Shown, screen: Screen) -> None:
+def _show(shown: ExitReport, screen: Screen) -> None:
     """Health and cost for people."""
     from shoal.insight.stats import cost_so_far
 
@@ -217,7 +215,7 @@ def _show(shown: Shown, screen: Screen) -> None:
             screen.say(f"and {several(total - ROWS_SHOWN, what)} more; --host and --pool show fewer")
 
 
-def _may_use_exits(shown: Shown) -> bool:
+def _may_use_exits(shown: ExitReport) -> bool:
     """Whether there is a pool, or tasks that ask for a region."""
     return bool(shown.crawl.pools or shown.offers or any(region_of(kind) for kind in shown.progress.kinds))
 
@@ -226,7 +224,7 @@ def _offer_row(one: MachineOffer) -> tuple[str, ...]:
     return (one.machine, one.pool, count(one.exits), count(one.workers))
 
 
-def _earnings_row(one: Earnings, shown: Shown) -> tuple[str, ...]:
+def _earnings_row(one: Earnings, shown: ExitReport) -> tuple[str, ...]:
     region = "" if one.pool.startswith(REGION) else shown.region_of(one.pool)
     return (
         one.host,
@@ -241,7 +239,7 @@ def _earnings_row(one: Earnings, shown: Shown) -> tuple[str, ...]:
     )
 
 
-def _exit_row(one: ExitStatus, shown: Shown, *, now: float) -> dict[str, str]:
+def _exit_row(one: ExitStatus, shown: ExitReport, *, now: float) -> dict[str, str]:
     ended = EndedRequests.of([one])
     return {
         "exit": one.exit,
@@ -261,13 +259,13 @@ def _exit_row(one: ExitStatus, shown: Shown, *, now: float) -> dict[str, str]:
 
 
 def _state(one: ExitStatus) -> str:
-    """The exit's health in one word, as scripts know it: "resting" is a quarantine."""
+    """The exit's health in one word for scripts: "resting" is a quarantine."""
     health = health_of(one)
     return "resting" if health == "quarantined" else health
 
 
 def _health(one: ExitStatus, *, now: float) -> str:
-    """The exit's health for people, in the glossary's words and with the time."""
+    """The exit's health for people, with the time when it changes."""
     match _state(one):
         case "parked":
             return f"parked until {clock_time(now + one.parked_for)}"
@@ -280,7 +278,7 @@ def _health(one: ExitStatus, *, now: float) -> str:
 
 
 def _success(one: ExitStatus) -> float:
-    """The lowest success first; exits without an ended request come last."""
+    """Sort key: the lowest success first, exits without an ended request last."""
     success = EndedRequests.of([one]).success
     return 2.0 if success is None else success
 
@@ -290,7 +288,7 @@ def _or_nothing(value: float | None, shown: Callable[[float], str]) -> str:
 
 
 def _check_pool(crawl: Crawl, pool: str | None, *, regions: Sequence[str]) -> None:
-    """`regions`: the pools that workers offer exits to now, or that were used."""
+    """Refuse an unknown pool. regions: the pools of exits that are offered now or were used."""
     names = list(dict.fromkeys([*(one.name for one in crawl.pools), *regions]))
     if pool is not None and pool not in names:
         known = f"only {', '.join(names)}" if names else "nor any other"

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written to `output`: `number` items, or versions of items. `crawl` is None for all of the spider.
+    """What was written to `output`: `number` items, or versions of items. `crawl` is None for a whole spider.
 
-    `yielded` is how many items the crawl's pages yielded, `elsewhere` how many of the spider's items belong to other
-    crawls, which may have taken them over."""
+    `yielded`: items that the crawl's pages yielded. `elsewhere`: items of the spider per other crawl that wrote them
+    last."""
 
     output: str
     spider: str | None
@@ -46,14 +46,14 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 @click.command(short_help="Write a crawl's items to a file.")
 @crawl_argument
 @output_option("A .jsonl, .csv, .json or .parquet file, or -.", required=True)
-@click.option("--all", "everything", is_flag=True, help="All items of the spider, also those of its other crawls.")
+@click.option("--all", "everything", is_flag=True, help="All items of the spider, including those of its other crawls.")
 @click.option("--spider", metavar="NAME", help="All items of this spider; needs only the store.")
 @click.option("--since", metavar="TIME", help="Items seen since then: 2026-05-01, 2026-05-01T10:00, or 7d for a week.")
-@click.option("--changed-since", metavar="TIME", help="Items that are new or have changed since then.")
+@click.option("--changed-since", metavar="TIME", help="Items that are new or changed since then.")
 @click.option("--url", "url_prefix", metavar="PREFIX", help="Items of pages whose URL begins with this.")
 @click.option("--where", metavar="FIELD=VALUE", multiple=True, help="Items with this value in this field; repeatable.")
-@click.option("--gone/--present", default=None, help="Only items that are gone, or only those that are not.")
-@click.option("--versions", is_flag=True, help="Every version that was kept, not just the latest.")
+@click.option("--gone/--present", default=None, help="Only items that are gone, or only the others.")
+@click.option("--versions", is_flag=True, help="Every kept version, not only the latest.")
 @place_options(exists=False)
 @json_with("output", "spider", "crawl", "versions", "number", "yielded", "elsewhere")
 def export(crawl: str | None, *, places: Places, output: str, as_json: bool, **choice: Any) -> None:
@@ -87,7 +87,7 @@ async def _export(
     spider: str | None,
     **choice: Any,
 ) -> tuple[Exported, str]:
-    """What was written, and what people should know about it."""
+    """What was written, and a remark for people."""
     from shoal.crawl.opening import store_at
     from shoal.crawl.places import default_store
     from shoal.results.export import check_target
@@ -100,7 +100,7 @@ async def _export(
         check_exists(places)
         return await _export_crawl(name, output, wanted, places=places, screen=screen, everything=everything)
     if name is not None or everything:
-        raise UsageError("--spider means all items of the spider: leave out the crawl and --all")
+        raise UsageError("--spider exports all items of the spider: leave out the crawl and --all")
     url = places.store or default_store(places.frontier)
     check_store_exists(url)
     async with store_at(url) as store:
@@ -112,8 +112,8 @@ async def _export(
 async def _export_crawl(
     name: str | None, output: str, wanted: ExportRequest, *, places: Places, screen: Screen, everything: bool
 ) -> tuple[Exported, str]:
-    from shoal.cli.stores import owners_line, owners_of, say_what_is_elsewhere
-    from shoal.cli.which import choose
+    from shoal.cli.crawl_choice import choose
+    from shoal.cli.crawl_stores import owners_line, owners_of, say_what_is_elsewhere
     from shoal.crawl.joining import existing_store
     from shoal.crawl.opening import frontier_at, store_at
 
@@ -144,12 +144,12 @@ async def _write(store: Store, output: str, wanted: ExportRequest, *, screen: Sc
 
 
 async def _unmatched(store: Store, exported: Exported) -> str:
-    """Why nothing was written although there are items; empty if there are none."""
+    """The message if items exist but none matched; empty if there are none."""
     from shoal.store.base import ItemFilter
 
     there = await store.count_items(ItemFilter(spider=exported.spider, crawl=exported.crawl))
-    why = "has a kept version (keep_versions) that was asked for" if exported.versions else "is what was asked for"
-    return f"{exported.crawl or exported.spider}: none of its {several(there, 'item')} {why}" if there else ""
+    what = "has a kept version (keep_versions) that matches" if exported.versions else "matches"
+    return f"{exported.crawl or exported.spider}: none of its {several(there, 'item')} {what}" if there else ""
 
 
 def _wanted(

@@ -1,4 +1,4 @@
-"""`shoal import`: takes over the waiting work of other crawlers."""
+"""`shoal import`: takes over the queue of another crawler."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ def import_() -> None:
 @click.option(
     "--trust-pickle",
     is_flag=True,
-    help="Unpickle the queue. A pickle can run any code on this machine, with your rights: say this only if nobody but"
+    help="Unpickle the queue. A pickle can run any code on this machine with your rights: use this only if nobody but"
     " your own processes can write to that Redis.",
 )
 @click.option(
     "--fingerprints",
     type=click.Choice(FORMS),
     help="How the filter was made: by scrapy-redis 0.8 or later, by 0.6 or 0.7, or with the project's own"
-    " fingerprinter.  [default: seen by the requests that wait]",
+    " fingerprinter.  [default: detected from the waiting requests]",
 )
 @click.option("--queue-key", metavar="KEY", help="SCHEDULER_QUEUE_KEY of the project.  [default: NAME:requests]")
 @click.option(
     "--dupefilter-key", metavar="KEY", help="SCHEDULER_DUPEFILTER_KEY of the project.  [default: NAME:dupefilter]"
 )
-@click.option("--skip-unreadable", is_flag=True, help="Go on without the requests that cannot be read.")
-@click.option("--remove", is_flag=True, help="Remove queue and filter from Redis when all of it was taken over.")
-@click.option("--again", is_flag=True, help="Begin a new crawl, though one that took over this queue is finished.")
+@click.option("--skip-unreadable", is_flag=True, help="Skip requests that cannot be read.")
+@click.option("--remove", is_flag=True, help="Remove queue and filter from Redis after all of it was taken over.")
+@click.option("--again", is_flag=True, help="Begin a new crawl, although one that took over this queue is finished.")
 @click.option("--dedup", metavar="KIND", help="SHOAL_DEDUP of the project, if it sets that.")
 @click.option("--dedup-ttl", metavar="TIME", help="SHOAL_DEDUP_TTL of the project, if it sets that.")
 @argument_option
@@ -65,21 +65,22 @@ def import_() -> None:
     "keys", "new_keys", "fingerprints", "is_sure", "start_urls", "removed", "problems",
 )  # fmt: skip
 def scrapy_redis(name: str, *, places: Places, as_json: bool, **options: Any) -> int:
-    """Take over the queue and the filter of the scrapy-redis spider NAME: the requests that wait become tasks of the
-    crawl that `scrapy crawl NAME` with shoal's add-on joins, and what the filter knows is not fetched again.
+    """Take over the queue and the filter of the scrapy-redis spider NAME. Waiting requests become tasks of the crawl
+    that `scrapy crawl NAME` with shoal's add-on joins; URLs in the filter are not fetched again.
 
-    Stop all scrapy-redis processes of the spider first. Run it again if it was interrupted: nothing is lost or doubled.
-    Exits with 1 if anything was not taken over.
+    Stop all scrapy-redis processes of the spider first. If the command is interrupted, run it again: nothing is lost or
+    doubled. Returns 1 if anything was not taken over.
 
     \b
     Example: shoal import scrapy-redis books --frontier redis://queue-host:6379/0 --trust-pickle
     """
     from shoal.cli.loop import run
 
-    _check_packages()
+    if missing := [package for package in ("scrapy", "redis") if importlib.util.find_spec(package) is None]:
+        raise UsageError(f"`shoal import` needs {' and '.join(missing)}: {install_command('scrapy', 'redis')}")
     screen = Screen()
     if options["trust_pickle"]:
-        # As Scrapy does: what was pickled may be of the project's own modules.
+        # As in Scrapy: pickled objects may come from the project's own modules.
         sys.path.insert(0, os.getcwd())
     source = options["from_"] or places.frontier
     taken = run(_take_over(name, source, places=places, options=options, screen=screen))
@@ -90,12 +91,6 @@ def scrapy_redis(name: str, *, places: Places, as_json: bool, **options: Any) ->
     for problem in taken.problems:
         screen.say(f"shoal: {problem}")
     return 1 if taken.problems else 0
-
-
-def _check_packages() -> None:
-    missing = [name for name in ("scrapy", "redis") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(f"to import a queue needs {' and '.join(missing)}: {install_command('scrapy', 'redis')}")
 
 
 async def _take_over(
@@ -122,7 +117,7 @@ def _wanted(name: str, places: Places, options: dict[str, Any]) -> ImportOptions
     from shoal.scrapy.importing import ImportOptions
     from shoal.settings.layers import resolve
 
-    # The pace and most settings are those of the process that joins; whether keys expire is for good.
+    # The process that joins sets the pace and most settings; whether keys expire is fixed now.
     dedup = {key: options[key] for key in ("dedup", "dedup_ttl") if options[key]}
     given = {"rate": "unlimited", "obey_robots": False, "max_depth": 0, **dedup}
     return ImportOptions(
@@ -145,7 +140,7 @@ def _keys(name: str, options: dict[str, Any]) -> SourceKeys:
     from shoal.scrapy.importing import SourceKeys
 
     def named(given: str | None, ending: str) -> str:
-        # As the settings have them.
+        # The placeholder of scrapy-redis settings.
         return (given or f"%(spider)s:{ending}").replace("%(spider)s", name)
 
     return SourceKeys(
@@ -158,23 +153,19 @@ def _keys(name: str, options: dict[str, Any]) -> SourceKeys:
 def _show(taken: ImportReport, name: str, *, keys: SourceKeys, screen: Screen) -> None:
     how = "begun" if taken.is_begun else "filled"
     screen.heading(f"{taken.crawl} {how} with what scrapy-redis left of {name}")
-    sure = (
-        ""
-        if taken.is_sure or not taken.known
-        else "; no request tells, so this is a guess: --fingerprints names another"
-    )
+    sure = "" if taken.is_sure or not taken.known else "; a guess, no request shows it: --fingerprints names another"
     rows = [
         ("requests", f"{count(taken.requests)} of {count(taken.waiting)}, {count(taken.new)} of them new"),
         ("filter", f"{count(taken.keys)} of {count(taken.known)} keys, {count(taken.new_keys)} of them new"),
         ("fingerprints", f"{taken.fingerprints}{sure}"),
     ]
     if taken.start_urls:
-        rows.append(("start URLs", f"{count(taken.start_urls)} in {keys.start} stay: shoal's RedisSpider reads them"))
+        rows.append(
+            ("start URLs", f"{count(taken.start_urls)} in {keys.start} are kept: shoal's RedisSpider reads them")
+        )
     screen.pairs([*rows, *(("left out", example) for example in taken.examples)])
     if taken.problems:
         return
     screen.line(f"next: scrapy crawl {name}, with shoal's add-on in its settings")
     if not taken.removed:
-        screen.line(
-            f"{keys.queue} and {keys.filter} are not needed any more: the same command with --remove removes them"
-        )
+        screen.line(f"{keys.queue} and {keys.filter} are no longer needed: the same command with --remove removes them")

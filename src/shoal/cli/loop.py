@@ -1,4 +1,4 @@
-"""The event loop under every command: uvloop where there is one."""
+"""The event loop of every command: uvloop if it is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run to the end and give the result."""
+    """Run to the end and return the result."""
     raise_limit()
     keep_freed_memory()
     take_small_pages()
@@ -25,7 +25,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
         except SystemExit as end:
-            # Handlers are caught where they run. This is a task that the spider's code started beside them.
+            # Handlers catch it themselves; this is another task that the spider started.
             raise ShoalError(f"a task that the spider started called sys.exit({end.code!r}): return instead") from end
 
 

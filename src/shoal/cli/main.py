@@ -1,4 +1,4 @@
-"""The command `shoal`: loads each subcommand when it is called, and gives every failure its exit code.
+"""The command `shoal`: loads each subcommand when it is called, and turns every failure into a return code.
 
 0 finished, 1 failed, 2 usage or settings, 3 a server cannot be reached, 130 interrupted and resumable.
 """
@@ -27,58 +27,31 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 NEW_OBJECTS = 20_000
 _NO_NUMBER = re.compile(r"is not a valid integer( range)?")
-# The code of a program that SIGPIPE ended: `shoal status | head` is no failure.
+# The return code of a program that SIGPIPE ended: `shoal status | head` is not a failure.
 BROKEN_PIPE = 141
 
-CRAWL_HELP = "CRAWL is a crawl's id, or a spider's name for its newest crawl; leave it out where only one can be meant."
+CRAWL_HELP = "CRAWL is a crawl's id, or a spider's name for its newest crawl; leave it out if there is only one choice."
 
-# In the order in which people meet them; the file of a command in this folder has its name.
-COMMANDS = (
-    "demo",
-    "crawl",
-    "run",
-    "worker",
-    "add",
-    "import",
-    "serve",
-    "status",
-    "crawls",
-    "top",
-    "exits",
-    "advise",
-    "pause",
-    "resume",
-    "cancel",
-    "pace",
-    "delete",
-    "priority",
-    "why",
-    "dead",
-    "alerts",
-    "schedule",
-    "export",
-    "diff",
-    "page",
-    "replay",
-    "warc",
-    "sql",
-    "sink",
-    "store",
-    "deploy",
-    "chaos",
-    "settings",
-)
+# As `shoal --help` shows them; the file of a command in this folder has its name.
+GROUPS = {
+    "Start": ("demo", "crawl", "run", "worker", "add", "import"),
+    "Watch": ("status", "top", "crawls", "why", "advise"),
+    "Steer": ("pause", "resume", "cancel", "delete", "pace", "priority", "dead", "exits"),
+    "Results": ("export", "diff", "page", "replay", "warc", "sql", "sink", "store"),
+    "Operate": ("serve", "alerts", "schedule", "settings", "deploy", "chaos"),
+}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
 
-class Entry:
-    """A process as people or a fleet started it; click's object of the command. `box` is where it leaves word that it
-    ended in order."""
+class Invocation:
+    """The running command, as click's object. `box`: shared memory in which it notes for its parent that it ended
+    normally."""
 
     def __init__(self) -> None:
         self.box: BlackBox | None = None
 
     def end(self) -> None:
-        """The process ends in order: its exit code is its own."""
+        """Note a normal end: the return code is the command's own."""
         if self.box is not None:
             self.box.end()
 
@@ -92,15 +65,24 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        # A word of Python's own cannot be the name of a file or a function.
+        # A keyword (`import`) cannot be the name of a module or a function.
         name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
         command = getattr(importlib.import_module(f"shoal.cli.{name}"), name)
         return _explained(command) if isinstance(command, click.Command) else None
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, COMMANDS))
+        for title, names in GROUPS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(width), command.get_short_help_str(100)) for name, command in commands if command]
+                )
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is named first. click itself knows no others to suggest: none is loaded."""
+        """The named command. A misspelt name gets a suggestion here: click knows only loaded commands."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = nearest(args[0], COMMANDS)
             meant = f". Did you mean '{near}'?" if near else ""
@@ -117,7 +99,7 @@ class Commands(click.Group):
             return BROKEN_PIPE
 
     def main(self, args: Any = None, *rest: Any, **extra: Any) -> Any:
-        """Run and exit. Every failure people can act on is one line on stderr."""
+        """Run and exit. A failure that people can act on is one line on stderr."""
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         try:
             _read_environment()
@@ -149,26 +131,26 @@ def shoal() -> None:
 
 def main() -> None:
     """The entry point."""
-    # The objects of modules stay: looking for garbage among them took 4 % of a short run.
+    # Objects of modules are never garbage: scanning them took 4 % of a short run.
     gc.set_threshold(NEW_OBJECTS)
     code: Any = 1
-    entry = Entry()
+    invocation = Invocation()
     try:
-        shoal.main(obj=entry)
+        shoal.main(obj=invocation)
     except SystemExit as end:
         code = end.code
     except BaseException:
-        # It may be a spider's error, and quote a password that the spider sent.
+        # A spider's error may quote a password that the spider sent.
         sys.stderr.write(masked_text(traceback.format_exc()))
     sys.stdout.flush()
     sys.stderr.flush()
-    entry.end()
+    invocation.end()
     # Everything is closed. The HTTP client's thread may still run, and can abort a Python that is shutting down.
     os._exit(code if isinstance(code, int) else 0)
 
 
 def _explained(command: click.Command) -> click.Command:
-    """The command; its help says what CRAWL stands for."""
+    """The command, with an explanation of CRAWL in its help."""
     if isinstance(command, click.Group):
         for inner in command.commands.values():
             _explained(inner)
@@ -183,13 +165,13 @@ def _explained(command: click.Command) -> click.Command:
 
 
 def _read_environment() -> None:
-    """Slips in the names of our variables are refused; secrets that lie in files take the place of the variables that
-    name them. What that needs is loaded only where there are such variables."""
+    """Refuse misspelt SHOAL_ variables, and replace each SHOAL_…_FILE by the contents of its file. The code for it is
+    loaded only if there are SHOAL_ variables."""
     names = [name for name in os.environ if name.startswith("SHOAL_")]
     if names:
-        importlib.import_module("shoal.settings.variables").check_names(os.environ)
-    if any(name.endswith("_FILE") for name in names):
-        importlib.import_module("shoal.cli.secret_files").read_secret_files(os.environ)
+        variables = importlib.import_module("shoal.settings.variables")
+        variables.check_names(os.environ)
+        variables.read_secret_files(os.environ)
 
 
 def _refuse(line: str, code: int) -> int:
@@ -200,7 +182,7 @@ def _refuse(line: str, code: int) -> int:
 def _usage_line(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and error.possibilities:
         error = click.NoSuchOption(error.option_name, possibilities=error.possibilities[:1], ctx=error.ctx)
-    message = _NO_NUMBER.sub("is no whole number", " ".join(error.format_message().split()).rstrip("."))
+    message = _NO_NUMBER.sub("is not a whole number", " ".join(error.format_message().split()).rstrip("."))
     context = getattr(error, "ctx", None)
     if context is None:
         return message
@@ -208,5 +190,5 @@ def _usage_line(error: click.ClickException) -> str:
 
 
 def _silence_stdout() -> None:
-    """The reader has closed the pipe: output that is still buffered must not fail again at exit."""
+    """After the reader closed the pipe: buffered output must not fail again when the process ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

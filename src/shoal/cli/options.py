@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 
-# Flags of their own for the settings people change most: flags, setting, metavar.
+# Settings with a flag of their own: flags, setting, metavar.
 _VALUES = (
     (("--rate",), "rate", "RATE"),
     (("--per-host",), "per_host", "N"),
@@ -55,13 +55,13 @@ _VALUES = (
 _LISTS = (("--allow", "allow", "HOST"), ("--deny", "deny", "REGEX"))
 LIST_FLAGS = {name: flag for flag, name, _ in _LISTS}
 _SWITCHES = (
-    ("--ignore-robots", "obey_robots", False, "Do not ask for robots.txt; the summary says so."),
-    ("--allow-private", "allow_private", True, "Let requests go to private and loopback addresses."),
+    ("--ignore-robots", "obey_robots", False, "Ignore robots.txt; the summary says so."),
+    ("--allow-private", "allow_private", True, "Allow requests to private and loopback addresses."),
 )
 
 
 def setting_options(command: Command) -> Command:
-    """The flags for settings, passed to the command as one argument `flags`: the given values by setting name."""
+    """The flags for settings, passed to the command as one argument `flags`: values by setting name."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, assignments: tuple[str, ...], **options: Any) -> Any:
@@ -75,7 +75,7 @@ def setting_options(command: Command) -> Command:
                 flags[name] = value
         return command(*args, flags=flags, **options)
 
-    # Decorators apply from the last to the first: reversed, so that --help lists them in this order.
+    # Decorators apply last to first: reversed, so that --help lists the flags in this order.
     for flag, name, _, text in reversed(_SWITCHES):
         wrapped = click.option(flag, name, is_flag=True, default=False, help=text)(wrapped)
     for flag, name, kind in reversed(_LISTS):
@@ -95,8 +95,9 @@ def setting_options(command: Command) -> Command:
 def place_options(
     *, store: bool = True, exists: bool = True, archive: bool = False, works: bool = False, pipe: bool = False
 ) -> Callable[[Command], Command]:
-    """--frontier, --store and --archive, passed as one argument `places`. `exists`: refuse a missing file; `works`:
-    for commands that work on crawls, with --other-store; `pipe`: for those that reach the frontier through a pipe."""
+    """--frontier, --store and --archive, passed as one argument `places`.
+
+    exists: refuse a missing file. works: the command runs crawls, add --other-store. pipe: add --pipe."""
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -126,13 +127,13 @@ def place_options(
 
 
 def _place_flags(*, store: bool, archive: bool, works: bool) -> Iterator[Callable[[Command], Command]]:
-    """Last first: help shows them the other way round."""
+    """The flags, last first: --help shows them in reverse."""
     if works:
         yield click.option(
-            "--other-store", is_flag=True, help="Use this --store or --archive though the crawl has another."
+            "--other-store", is_flag=True, help="Use this --store or --archive although the crawl has another one."
         )
     if archive:
-        what = "Where raw pages are kept, if at all" if works else "Where the raw pages are"
+        what = "Keep the raw pages here" if works else "Where the raw pages are"
         yield archive_option(f"{what}: a folder, s3://…, gs://… or az://…", default="the crawl's")
     if store:
         default = "the crawl's; of a new one, as --frontier" if works else "the crawl's"
@@ -157,7 +158,7 @@ def archive_option(text: str, *, default: str) -> Callable[[Command], Command]:
 
 
 def pipe_option(text: str) -> Callable[[Command], Command]:
-    """--pipe, passed as `pipe`; checked, not opened."""
+    """--pipe, passed as `pipe`; its URL is checked, no connection is opened."""
 
     def checked(context: click.Context, option: click.Parameter, url: str | None) -> str | None:
         if url:
@@ -172,15 +173,17 @@ def pipe_option(text: str) -> Callable[[Command], Command]:
 
 
 def _behind(pipe: str) -> str:
-    """The pipe in the place of a frontier."""
+    """The pipe as the frontier's URL; refused together with --frontier."""
     source = click.get_current_context().get_parameter_source("frontier")
     if source is click.core.ParameterSource.COMMANDLINE:
-        raise UsageError("--pipe and --frontier: a worker behind a pipe reaches no frontier; leave out one of them")
+        raise UsageError(
+            "--pipe and --frontier: a worker behind a pipe does not connect to the frontier; leave out one of the two"
+        )
     return pipe
 
 
 def exits_option(command: Command) -> Command:
-    """--exits, for commands whose processes work. Worker processes that they start find it in their environment."""
+    """--exits. Worker processes inherit it through the environment."""
 
     def checked(context: click.Context, option: click.Parameter, file: str | None) -> str | None:
         if file:
@@ -191,7 +194,7 @@ def exits_option(command: Command) -> Command:
             os.environ[EXITS_VARIABLE] = str(path)
         return file
 
-    text = f"Offer the exits in this file: those that only this machine has.  [env var: {EXITS_VARIABLE}]"
+    text = f"Offer the exits in this file, which only this machine can use.  [env var: {EXITS_VARIABLE}]"
     option = click.option(
         "--exits", metavar="FILE", envvar=EXITS_VARIABLE, callback=checked, expose_value=False, help=text
     )
@@ -201,9 +204,7 @@ def exits_option(command: Command) -> Command:
 def run_options(command: Command) -> Command:
     """--workers, --sink, --output, --again, --fresh, --yes and --strict, for commands that run a spider to the end."""
     for decorate in (
-        click.option(
-            "--strict", is_flag=True, help="Exit with 1 if any page is a dead letter, as max_failures=0 does."
-        ),
+        click.option("--strict", is_flag=True, help="Return 1 if any page is a dead letter, like max_failures=0."),
         yes_option,
         dashboard_option,
         click.option("--fresh", is_flag=True, help="Discard the unfinished crawl and begin a new one."),
@@ -211,14 +212,14 @@ def run_options(command: Command) -> Command:
             "--skip-stored",
             metavar="REGEX",
             default="",
-            help="Do not fetch pages whose URL matches and whose items the store has; their links are not followed.",
+            help="Skip pages whose URL matches and whose items are in the store; their links are not followed.",
         ),
         click.option(
             "--skip-known",
             is_flag=True,
-            help="Of a new crawl: do not fetch URLs that an earlier crawl of the spider has done.",
+            help="In a new crawl: skip URLs that an earlier crawl of the spider has done.",
         ),
-        click.option("--again", "anew", is_flag=True, help="Begin a new crawl beside the one that is finished."),
+        click.option("--again", "anew", is_flag=True, help="Begin a new crawl although the last one is finished."),
         click.option(
             "-o",
             "--output",
@@ -226,7 +227,7 @@ def run_options(command: Command) -> Command:
             multiple=True,
             help="Also write the items to a .jsonl, .csv, .json or .parquet file; repeatable.",
         ),
-        sink_option("Also send each new or changed item there, now and in later runs: see `shoal sink`; repeatable."),
+        sink_option("Also send each new or changed item to this URL, in later runs too: see `shoal sink`; repeatable."),
         click.option(
             "--workers",
             metavar="N",
@@ -243,8 +244,8 @@ def run_options(command: Command) -> Command:
 def inbox_option(command: Command) -> Command:
     """--inbox, passed as `inbox`."""
     text = (
-        "The folder into which programs put files of URLs or JSON lines, where the frontier is a file."
-        f"  [env var: {INBOX_VARIABLE}; default: shoal-inbox/SPIDER beside it]"
+        "Folder for files of URLs or JSON lines from other programs, if the frontier is a file."
+        f"  [env var: {INBOX_VARIABLE}; default: shoal-inbox/SPIDER beside that file]"
     )
     return click.option("--inbox", metavar="FOLDER", envvar=INBOX_VARIABLE, help=text)(command)
 
@@ -262,7 +263,7 @@ def dashboard_option(command: Command) -> Command:
 
 
 def argument_option(command: Command) -> Command:
-    """-a, passed as `arguments`: those of the spider, by name."""
+    """-a, passed as `arguments`: the spider's arguments by name."""
 
     def parsed(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -282,12 +283,12 @@ def argument_option(command: Command) -> Command:
         metavar="NAME=VALUE",
         multiple=True,
         callback=parsed,
-        help="An argument of the spider: of its __init__, or one of its attributes; repeatable.",
+        help="An argument of the spider's __init__, or one of its attributes; repeatable.",
     )(command)
 
 
 def log_options(command: Command) -> Command:
-    """--log-format, --log-level and -v: the process logs as they say from here on; the command gets none of them."""
+    """--log-format, --log-level and -v: applied before the command runs, not passed to it."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, log_format: str, log_level: str | None, verbose: int, **options: Any) -> Any:
@@ -299,9 +300,9 @@ def log_options(command: Command) -> Command:
 
     choices = click.Choice(["debug", "info", "warning", "error"], case_sensitive=False)
     level_text = "Log lines from this level on.  [default: warning; json: info]"
-    format_text = "json: messages and log lines on stderr as one JSON object a line."
+    format_text = "json: messages and log lines on stderr, one JSON object per line."
     for decorate in (
-        click.option("-v", "--verbose", count=True, help="As --log-level info; -vv: as --log-level debug."),
+        click.option("-v", "--verbose", count=True, help="Same as --log-level info; -vv: --log-level debug."),
         click.option("--log-level", type=choices, envvar=LOG_LEVEL_VARIABLE, help=level_text),
         click.option(
             "--log-format",
@@ -317,12 +318,12 @@ def log_options(command: Command) -> Command:
 
 
 def kinds_option(command: Command) -> Command:
-    """--kinds of processes that work."""
-    return kinds_with("Do only tasks of these kinds.  [default: the spider's kind, http if it has none]")(command)
+    """--kinds, for commands that run workers."""
+    return kinds_with("Do only tasks of these kinds.  [default: the spider's kind, else http]")(command)
 
 
 def kinds_with(text: str) -> Callable[[Command], Command]:
-    """--kinds, passed as `kinds`: a tuple, empty where it is not given."""
+    """--kinds, passed as `kinds`: a tuple, empty if not given."""
 
     def parsed(_: click.Context, __: click.Parameter, given: str | None) -> tuple[str, ...]:
         from shoal.settings.values import parse_kinds
@@ -334,7 +335,7 @@ def kinds_with(text: str) -> Callable[[Command], Command]:
 
 def yes_option(command: Command) -> Command:
     """--yes, passed as `yes`."""
-    return click.option("--yes", is_flag=True, help="Do not ask, though others work on the crawl right now.")(command)
+    return click.option("--yes", is_flag=True, help="Do not ask, even if other workers run the crawl now.")(command)
 
 
 def json_option(command: Command) -> Command:
@@ -349,13 +350,13 @@ def json_with(*fields: str) -> Callable[[Command], Command]:
 
 
 def check_json_output(*outputs: str | None, as_json: bool) -> None:
-    """Refuse --json together with items on standard output: a script could not tell one from the other."""
+    """Refuse --json together with items on standard output: a script could not separate them."""
     if as_json and "-" in outputs:
         raise UsageError("-o - and --json would both write to standard output: give -o a file, or leave out --json")
 
 
 def output_option(text: str, *, required: bool = False) -> Callable[[Command], Command]:
-    """-o for commands that write one file: given twice it is refused, not half obeyed."""
+    """-o for commands that write one file; given twice it is refused."""
 
     def the_only(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> str | None:
         if len(given) > 1:
@@ -373,19 +374,19 @@ def crawl_argument(command: Command) -> Command:
 
 
 def places_of(frontier: str, store: str | None, *, archive: str | None = None, other_store: bool = False) -> Places:
-    """The places that were named. Which store is meant where none was is known when the crawl is."""
+    """The places from the flags. An empty store means the crawl's own."""
     from shoal.crawl.opening import Places
 
     return Places(frontier=frontier, store=store or "", archive=archive, other_store=other_store)
 
 
 def check_exists(places: Places) -> None:
-    """Refuse a missing file: opening it would create an empty one."""
+    """Refuse a missing file: opening it would create it."""
     path = file_of(places.frontier)
     if path is not None and not Path(path).exists():
         raise UsageError(
             f"there is no {path} here{named_by(FRONTIER_VARIABLE, places.frontier)}: `shoal run FILE` or `shoal crawl"
-            " URL` makes one, --frontier names another"
+            " URL` creates one, --frontier names another"
         )
 
 
@@ -404,7 +405,7 @@ def store_option(command: Command) -> Command:
 
 
 def checked_place(context: click.Context, option: click.Parameter, url: str | None) -> str | None:
-    """The URL, unless it is a server's without its scheme: taken for a file name, its password would be shown."""
+    """The URL. A server without its scheme is refused: as a file name its password would be shown."""
     if url:
         where = _given_by(context, option)
         check_place(url, where=where)
@@ -416,13 +417,13 @@ def checked_place(context: click.Context, option: click.Parameter, url: str | No
 
 
 def _given_by(context: click.Context, option: click.Parameter) -> str:
-    """The variable or the flag that has named a place."""
+    """The variable or flag that named a place, for messages."""
     is_variable = context.get_parameter_source(option.name or "") is click.core.ParameterSource.ENVIRONMENT
     return str(option.envvar) if is_variable else f"--{option.name}"
 
 
 def described(name: str) -> str:
-    """What a setting is for, as its definition says."""
+    """The help text of a setting."""
     metas = getattr(FIELDS[name].type, "__metadata__", ())
     return next((meta.description for meta in metas if meta.description), "")
 

@@ -23,7 +23,7 @@ NEAR_SHOWN = 3
 
 
 class Paced(msgspec.Struct, frozen=True, kw_only=True):
-    """A lane with a new pace, for scripts. `near` has names like that of a lane where the crawl has nothing to do."""
+    """A lane with a new pace, for scripts. `near`: similar lanes, if the crawl has no tasks at this one."""
 
     crawl: str
     lane: str
@@ -41,7 +41,7 @@ class Paced(msgspec.Struct, frozen=True, kw_only=True):
 def pace(host: str, rate: str, crawl: str | None, *, places: Places, as_json: bool) -> None:
     """Change the pace of one host, from the next request on.
 
-    Requests to the host via a pool have a pace of their own, over all exits of the pool: "example.com via POOL".
+    Requests to the host through a pool have their own pace, over all exits of the pool: "example.com via POOL".
 
     \b
     Example: shoal pace example.com 30/m books-1
@@ -53,8 +53,8 @@ def pace(host: str, rate: str, crawl: str | None, *, places: Places, as_json: bo
 
 
 async def _pace(host: str, rate: str, name: str | None, *, places: Places, as_json: bool) -> None:
+    from shoal.cli.crawl_choice import chosen_crawl
     from shoal.cli.display.next_commands import command, quote
-    from shoal.cli.which import chosen_crawl
     from shoal.insight.stats import describe_interval
     from shoal.run.steering import check_pool, lane_given, set_pace
     from shoal.settings.values import parse_rate
@@ -76,17 +76,17 @@ async def _pace(host: str, rate: str, name: str | None, *, places: Places, as_js
     screen.line(f"{crawl.id}: {lane} at {paced.rate} from the next request on")
     if not is_known:
         meant = f"; did you mean {' or '.join(paced.near)}?" if paced.near else ""
-        screen.say(f"warning: {crawl.id} has nothing to do at {lane} so far{meant}")
+        screen.say(f"warning: {crawl.id} has no tasks at {lane} so far{meant}")
     if crawl.state is CrawlState.FINISHED:
-        screen.say(f"warning: {crawl.id} is finished: the pace holds when URLs are added to it")
+        screen.say(f"warning: {crawl.id} is finished: the pace applies when URLs are added")
     if crawl.pools and VIA not in lane:
         via = quote(f"{lane}{VIA}{crawl.pools[0].name}")
         own = command(f"pace {via} {quote(rate)} {quote(crawl.id)}", places)
-        screen.line(f"requests to it via a pool have their own pace: {own}")
+        screen.line(f"requests to it through a pool have their own pace: {own}")
 
 
 async def _hosts(frontier: Frontier, crawl: Crawl) -> list[str]:
-    """The lanes that the crawl began with, and those that have something to do."""
+    """The lanes of the crawl's start, and those with tasks."""
     from shoal.crawl.record import record_of
 
     first = record_of(crawl).start_lanes if crawl.settings else []

@@ -1,4 +1,4 @@
-"""`shoal pause`: changes the state of a crawl."""
+"""`shoal pause`: pauses a crawl."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from shoal.crawl.opening import Places
 
 
-@click.command(short_help="Pause a crawl: nothing new is fetched until resume.")
+@click.command(short_help="Pause a crawl: nothing new is fetched until `shoal resume`.")
 @crawl_argument
 @place_options(store=False)
 @json_with(*STEERED)
 def pause(crawl: str | None, *, places: Places, as_json: bool) -> None:
-    """Pause a crawl: nothing new is fetched until resume.
+    """Pause a crawl: nothing new is fetched until `shoal resume`.
 
     \b
     Example: shoal pause books-1

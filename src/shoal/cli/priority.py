@@ -17,7 +17,7 @@ MOST_PRIORITY = 1000
 
 
 class Prioritised(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl with a new priority, for scripts, and the one before."""
+    """A crawl with its new and former priority, for scripts."""
 
     crawl: str
     priority: int
@@ -25,7 +25,7 @@ class Prioritised(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NumberLast(click.Command):
-    """A command whose last argument is a number, also one below zero, which click takes for an option."""
+    """A command whose last argument may be negative; click alone would read it as an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         below = [one for one in args if one[:1] == "-" and one[1:].isdigit()]
@@ -38,11 +38,11 @@ class NumberLast(click.Command):
 @place_options(store=False)
 @json_with("crawl", "priority", "before")
 def priority(crawl: str, number: int, *, places: Places, as_json: bool) -> None:
-    """Change the priority of a crawl over others, from the next lease on; 0 is that of crawls that name none.
+    """Change the priority of a crawl over others, from the next lease on; the default is 0.
 
-    Workers that have several crawls give the highest nine of ten slots while it has work for them, and the others take
-    turns at the rest. At a host that crawls share, a crawl of priority 1 starts nine requests for each one of a crawl
-    of priority 0.
+    A worker with several crawls gives nine of ten slots to the crawl with the highest priority while it has tasks; the
+    others share the rest in turn. At a host that crawls share, a crawl of priority 1 starts nine requests for each
+    request of a crawl of priority 0.
 
     \b
     Example: shoal priority books-1 5
@@ -54,7 +54,7 @@ def priority(crawl: str, number: int, *, places: Places, as_json: bool) -> None:
 
 
 async def _prioritise(name: str, number: int, *, places: Places, as_json: bool) -> None:
-    from shoal.cli.which import chosen_crawl
+    from shoal.cli.crawl_choice import chosen_crawl
     from shoal.crawl.record import is_unfinished
     from shoal.run.steering import set_priority
 
@@ -66,4 +66,4 @@ async def _prioritise(name: str, number: int, *, places: Places, as_json: bool) 
         return
     screen.line(f"{crawl.id} has priority {number} from the next lease on; it had {before}")
     if not is_unfinished(crawl.state):
-        screen.say(f"warning: {crawl.id} is {crawl.state}: its priority holds when it runs again")
+        screen.say(f"warning: {crawl.id} is {crawl.state}: the priority applies when it runs again")

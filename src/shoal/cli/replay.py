@@ -28,7 +28,9 @@ FAILURES_SHOWN = 20
 @click.command(short_help="Run a changed spider over archived pages.")
 @click.argument("spider", metavar="FILE[:SPIDER]")
 @click.option("--crawl", metavar="ID", help="Which crawl's pages.  [default: the spider's newest]")
-@click.option("--limit", type=click.IntRange(0), default=0, metavar="N", help="Stop after this many pages; 0: all.")
+@click.option(
+    "--limit", type=click.IntRange(0), default=0, metavar="N", help="Stop after this many pages; 0: no limit."
+)
 @argument_option
 @output_option("Also write the items to a .jsonl, .csv, .json or .parquet file.")
 @place_options(exists=False, archive=True)
@@ -55,7 +57,7 @@ def replay(spider: str, *, places: Places, as_json: bool, **options: Any) -> int
 async def _replay(
     reference: str, places: Places, *, screen: Screen, crawl: str | None, limit: int, **options: Any
 ) -> ReplayReport:
-    from shoal.cli.stores import with_archive
+    from shoal.cli.crawl_stores import with_archive
     from shoal.crawl.opening import archive_at, store_at
     from shoal.crawl.record import spider_of
     from shoal.results.export import ExportRequest, check_target, export
@@ -70,7 +72,7 @@ async def _replay(
         check_target(output)
     places = await with_archive(places, crawl, spider=spider_name(kind), reference=reference)
     async with archive_at(places.archive or "") as archive:
-        # Before the store is opened, which may create it: the archive may not have the crawl.
+        # Chosen before the store is opened (which may create it): the archive may not have the crawl.
         chosen = choose_crawl(await archive.crawls(), crawl, spider=spider_name(kind))
         async with store_at(places.store) as items:
             settings = settings_of(kind, {}).values
@@ -85,14 +87,14 @@ async def _replay(
 
 
 async def _run(job: Replay, *, limit: int, screen: Screen) -> ReplayReport:
-    # What a spider prints is a message: stdout is for results.
+    # A spider's prints go to stderr: stdout is for results.
     with Counting.on(screen) as counting, contextlib.redirect_stdout(SpiderOutput(sys.stderr)):
         return await job.run(limit=limit, show=lambda report: counting.show(lambda: _line(report)))
 
 
 def choose_crawl(crawls: Sequence[str], name: str | None, *, spider: str) -> str:
-    """Of the crawls in an archive the one named, or the spider's newest."""
-    from shoal.cli.which import no_archived_crawl
+    """The named crawl of an archive, or the spider's newest."""
+    from shoal.cli.crawl_choice import no_archived_crawl
 
     if name is None:
         numbers = [int(match[1]) for crawl in crawls if (match := re.fullmatch(re.escape(spider) + r"-(\d+)", crawl))]

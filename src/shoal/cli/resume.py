@@ -1,4 +1,4 @@
-"""`shoal resume`: changes the state of a crawl."""
+"""`shoal resume`: continues a crawl."""
 
 from __future__ import annotations
 

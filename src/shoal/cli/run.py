@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 @click.command(short_help="Run a spider to the end; run it again to resume.")
 @click.argument("spider", metavar="FILE[:SPIDER]")
 @argument_option
-@click.option("--scheduled", metavar="RUN", default="", hidden=True, help="The run of a schedule that this is.")
+@click.option("--scheduled", metavar="RUN", default="", hidden=True, help="The run of a schedule.")
 @click.option(
     "--stay",
     is_flag=True,
-    help="Do not finish: wait for URLs from outside (see --inbox and `shoal add`) until told to stop.",
+    help="Do not finish: wait for URLs from outside (see --inbox and `shoal add`) until stopped.",
 )
 @inbox_option
 @run_options

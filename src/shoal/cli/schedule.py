@@ -1,4 +1,4 @@
-"""`shoal schedule`: the schedules of a frontier, their runs, and orders to the coordinator that starts them."""
+"""`shoal schedule`: schedules and their runs; run, pause and resume them through the coordinator."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.cli.crawl_stores import has_frontier
 from shoal.cli.display.numbers import duration, moment
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_option, place_options
-from shoal.cli.stores import has_frontier
 from shoal.settings.table import CONFIG_FILE
 from shoal.version import install_command
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 HOW = "write [[schedules]] into shoal.toml and start `shoal serve --spiders FOLDER`"
 ANSWER_SECONDS = 30.0
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 Act = Callable[["Frontier", "Overview"], Awaitable[Any]]
 
 
-@click.group(short_help="Runs that repeat themselves: list, run now, pause.")
+@click.group(short_help="Repeated runs: list, run now, pause.")
 def schedule() -> None:
-    """Runs that repeat themselves: list, run now, pause.
+    """Repeated runs: list, run now, pause.
 
     \b
     Example: shoal schedule list
@@ -41,7 +41,7 @@ def schedule() -> None:
 @place_options(store=False, exists=False)
 @json_option
 def list_(*, places: Places, as_json: bool) -> None:
-    """Show the schedules, when each runs next, and how its last run ended. A mistake in shoal.toml is refused.
+    """Show the schedules, when each runs next, and how its last run ended. A mistake in shoal.toml is an error.
 
     \b
     Example: shoal schedule list --frontier redis://queue.internal/0
@@ -87,12 +87,12 @@ def history(name: str, *, places: Places, as_json: bool) -> None:
     screen.table(columns, [_row(run) for run in runs], whole=("due", "state"))
 
 
-@schedule.command(short_help="Run a schedule now, whenever it falls due next.")
+@schedule.command(short_help="Run a schedule now.")
 @click.argument("name")
 @place_options(store=False)
 @json_option
 def run(name: str, *, places: Places, as_json: bool) -> int:
-    """Run a schedule now, whenever it falls due next, and also while it is paused. Exits with 1 if it does not start.
+    """Run a schedule now, even while it is paused; its next run stays as planned. Returns 1 if it does not start.
 
     \b
     Example: shoal schedule run books-daily
@@ -107,12 +107,12 @@ def run(name: str, *, places: Places, as_json: bool) -> int:
     return int(run.state in ("failed", "skipped"))
 
 
-@schedule.command(short_help="Start no more runs of a schedule until it is resumed.")
+@schedule.command(short_help="Pause a schedule: no more runs start.")
 @click.argument("name")
 @place_options(store=False)
 @json_option
 def pause(name: str, *, places: Places, as_json: bool) -> None:
-    """Start no more runs of a schedule until it is resumed. A run that goes on is not touched.
+    """Pause a schedule: no more runs start until `shoal schedule resume`. A run in progress continues.
 
     \b
     Example: shoal schedule pause books-daily
@@ -120,12 +120,12 @@ def pause(name: str, *, places: Places, as_json: bool) -> None:
     _set_paused(name, places, paused=True, as_json=as_json)
 
 
-@schedule.command(short_help="Let a paused schedule go on.")
+@schedule.command(short_help="Resume a paused schedule.")
 @click.argument("name")
 @place_options(store=False)
 @json_option
 def resume(name: str, *, places: Places, as_json: bool) -> None:
-    """Let a paused schedule go on, with the next run that falls due: those of the pause are not made up for.
+    """Resume a paused schedule with the next run that is due; runs missed during the pause are not repeated.
 
     \b
     Example: shoal schedule resume books-daily
@@ -134,12 +134,12 @@ def resume(name: str, *, places: Places, as_json: bool) -> None:
 
 
 def when(one: ScheduleShown) -> str:
-    """When a schedule runs, as it was written."""
+    """When a schedule runs, as written in shoal.toml."""
     return f"every {duration(one.every)}" if one.every else f"{one.cron} {one.timezone}"
 
 
 def last_run(one: ScheduleShown) -> str:
-    """How the last run ended, or that it goes on."""
+    """The state of the last run."""
     run = one.current or one.last
     if run is None:
         return "none yet"
@@ -168,7 +168,7 @@ def _set_paused(name: str, places: Places, *, paused: bool, as_json: bool) -> No
     if as_json:
         screen.json({"schedule": name, "paused": paused})
         return
-    screen.line(f"{name} is paused" if paused else f"{name} goes on")
+    screen.line(f"{name} is {'paused' if paused else 'resumed'}")
     _say_nobody(found, screen)
 
 
@@ -186,12 +186,12 @@ def _filed() -> dict[str, Schedule]:
     from shoal.errors import UsageError
 
     if find_spec("cronsim") is None:
-        raise UsageError(f"schedules need what starts them: {install_command('serve')}")
+        raise UsageError(f"schedules need `shoal serve`: {install_command('serve')}")
     return load_schedules(Path(CONFIG_FILE))
 
 
 def _of_file() -> Overview:
-    """The schedules of shoal.toml where there is no frontier yet."""
+    """The schedules of shoal.toml, if there is no frontier yet."""
     import time
 
     filed = _filed()
@@ -202,7 +202,7 @@ def _of_file() -> Overview:
 
 
 def _act(places: Places, act: Act | None) -> Any:
-    """What an act gives, done with the frontier and its schedules; without one, these."""
+    """The result of `act(frontier, overview)`; without an act, the overview."""
     from shoal.cli.loop import run as run_loop
 
     filed = _filed()
@@ -221,7 +221,7 @@ def _act(places: Places, act: Act | None) -> Any:
 
 
 async def _run(frontier: Frontier, found: Overview, name: str) -> ScheduledRun:
-    """Ask for a run and wait until a coordinator has begun it, or says why not."""
+    """Request a run and wait until a coordinator has begun or refused it."""
     import asyncio
     import time
     import uuid
@@ -237,9 +237,9 @@ async def _run(frontier: Frontier, found: Overview, name: str) -> ScheduledRun:
     await change_orders(frontier, lambda orders: with_run(orders, name, at=time.time(), key=key))
     deadline = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < deadline:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
         now = await overview(frontier, {}, clock=time.time)
         mine = next((run for run in now.runs(name) if run.run.endswith(f"-{key}")), None)
         if mine is not None and mine.state != "starting":
             return mine
-    raise UsageError(f"{name} was asked to run, and has not begun within {ANSWER_SECONDS:g} s: its history tells later")
+    raise UsageError(f"{name} was requested but has not begun within {ANSWER_SECONDS:g} s: see its history later")

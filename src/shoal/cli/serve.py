@@ -1,4 +1,4 @@
-"""`shoal serve`: crawls seen and steered in a browser, or by other programs over HTTP."""
+"""`shoal serve`: the dashboard and the HTTP API to watch and steer crawls."""
 
 from __future__ import annotations
 
@@ -27,26 +27,38 @@ if TYPE_CHECKING:
 PORT = 8642
 
 
-@click.command(short_help="See and steer crawls in a browser, or by HTTP.")
-@click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.command(short_help="Watch and steer crawls in a browser, or over HTTP.")
+@click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", metavar="N", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any free one."
+    "--port",
+    metavar="N",
+    type=click.IntRange(0, 65_535),
+    default=PORT,
+    show_default=True,
+    help="Port to listen on; 0: any free port.",
 )
-@click.option("--spiders", metavar="FOLDER", help="Spiders that may be started: the files of this folder.")
-@click.option("--no-schedules", is_flag=True, help="Start no runs of schedules: another `shoal serve` does.")
-@click.option("--token-file", metavar="FILE", help=f"The token that callers need.  [env var: {TOKEN_VARIABLE}]")
-@click.option("--reader-token-file", metavar="FILE", help=f"A token that may only look.  [env var: {READER_VARIABLE}]")
+@click.option("--spiders", metavar="FOLDER", help="Folder with spider files that clients may start.")
+@click.option("--no-schedules", is_flag=True, help="Start no scheduled runs: another `shoal serve` does.")
 @click.option(
-    "--public-host", metavar="NAME", multiple=True, help="A name by which people reach it, as via a proxy; repeatable."
+    "--token-file", metavar="FILE", help=f"File with the token that clients must send.  [env var: {TOKEN_VARIABLE}]"
 )
-@sink_option("A sink of some spider, with its password: sinks without one are fed anyway; repeatable.")
+@click.option(
+    "--reader-token-file", metavar="FILE", help=f"File with a token for read-only access.  [env var: {READER_VARIABLE}]"
+)
+@click.option(
+    "--public-host",
+    metavar="NAME",
+    multiple=True,
+    help="Host name that people use, for instance through a proxy; repeatable.",
+)
+@sink_option("A sink with its password, to send changes to; sinks without a password need no flag; repeatable.")
 @click.option("--parent", type=int, hidden=True, help="Stop when this process is no longer the parent.")
-@pipe_option("Also be the coordinator of workers at this pipe:")
+@pipe_option("Also coordinate the workers at this pipe:")
 @log_options
 @place_options(exists=False, archive=True)
 @json_with("url")
 def serve(*, places: Places, host: str, port: int, **options: object) -> None:
-    """See and steer crawls in a browser, or by HTTP. Anywhere but on this machine it needs a token.
+    """Watch and steer crawls in a browser, or over HTTP. To listen for other machines it needs a token.
 
     \b
     Example: shoal serve --frontier redis://queue/0 --store postgresql://db/shop
@@ -68,19 +80,19 @@ async def _serve(places: Places, host: str, port: int, options: dict[str, object
     access = _access(host, options)
     spiders = options["spiders"]
     folder = None if spiders is None else Path(str(spiders))
-    # A table or a setting that is misspelt is refused here as in a run.
+    # A misspelt table or setting is refused here, as in a run.
     resolve([file_layer(Path(CONFIG_FILE))])
     config = Path(CONFIG_FILE)
     schedules = _schedules(config, options)
     parts = parts_at(places, access=access, spiders=folder, alerts=load_alerts(config), schedules=schedules)
     given = options["sinks"]
     parts.sinks = sinks_given(given if isinstance(given, tuple) else ())
-    # A dashboard beside a run leaves that to the run.
+    # Beside a run (--dashboard), the run does both.
     parts.feeds_sinks = parts.marks_gone = options["parent"] is None
     listener = bound_socket(host, port)
     screen = Screen()
     app = build_app(parts, say=screen.say)
-    # Before the URL is said: whoever reads it may end this process at once.
+    # Before the URL is printed: its reader may stop this process at once.
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -97,7 +109,7 @@ async def _serve(places: Places, host: str, port: int, options: dict[str, object
 
 
 def _schedules(config: Path, options: dict[str, object]) -> dict[str, Schedule] | None:
-    """The schedules of shoal.toml; None where none is run. A mistake in them is refused here as elsewhere."""
+    """The schedules of shoal.toml; None: run none. A mistake in them is refused even then."""
     from shoal.duties.schedules.config import load_schedules
 
     found = load_schedules(config)
@@ -105,8 +117,8 @@ def _schedules(config: Path, options: dict[str, object]) -> dict[str, Schedule] 
         return None
     if found and options["spiders"] is None:
         raise UsageError(
-            f"{config} has schedules, and no spider may be started here: give --spiders FOLDER, or --no-schedules to"
-            " leave them to another `shoal serve`"
+            f"{config} has schedules, but no spiders to start: give --spiders FOLDER, or --no-schedules if another"
+            " `shoal serve` runs them"
         )
     return found
 
@@ -114,7 +126,7 @@ def _schedules(config: Path, options: dict[str, object]) -> dict[str, Schedule] 
 def _pumping(
     pipe: object, places: Places, *, say: Callable[[str], None], stop: asyncio.Event
 ) -> contextlib.AbstractAsyncContextManager[None]:
-    """The coordinator at a pipe, if one was named."""
+    """The coordinator at the pipe, if one was given."""
     if not pipe:
         return contextlib.nullcontext()
     from shoal.run.intakes import coordinating
@@ -129,7 +141,7 @@ def _access(host: str, options: dict[str, object]) -> Access:
     reader_token = _token(options["reader_token_file"], READER_VARIABLE)
     if not token and not reader_token and not is_loopback(host):
         raise UsageError(
-            f"--host {host} is reached from other machines: set a token with --token-file or {TOKEN_VARIABLE}"
+            f"--host {host} can be reached from other machines: set a token with --token-file or {TOKEN_VARIABLE}"
         )
     public = options["public_host"]
     names = [host, *(public if isinstance(public, tuple) else ())]

@@ -28,8 +28,8 @@ SHOWN_VARIABLES = PLACE_VARIABLES | {
 @json_option
 def settings(spider: str | None, *, flags: dict[str, Any], as_json: bool) -> None:
     """Every setting, its value, and where it came from: the default, shoal.toml, SHOAL_… in the environment,
-    the spider, or the command line. The places and the log's format at the end are no settings: commands take them as
-    flags.
+    the spider, or the command line. The places and the log format at the end are not settings, but flags of
+    commands.
 
     \b
     Example: shoal settings books.py --rate 2/s
@@ -64,7 +64,7 @@ def settings(spider: str | None, *, flags: dict[str, Any], as_json: bool) -> Non
 
 
 def _places(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Every place that commands take without a flag, and how they log, without passwords, and where it came from."""
+    """Places and log options with their values, without passwords, and the origin of each."""
     return {
         name: (" ".join(map(masked, environ[variable].split(" "))), variable)
         if environ.get(variable)
@@ -80,7 +80,7 @@ def _without_secrets(value: Any) -> Any:
 
 
 def _written(value: Any) -> str:
-    """A value about as it is written in shoal.toml."""
+    """A value much as it is written in shoal.toml."""
     if isinstance(value, tuple):
         more = f" and {len(value) - SHOWN} more" if len(value) > SHOWN else ""
         return ",".join(map(str, value[:SHOWN])) + more or "(none)"

@@ -1,4 +1,4 @@
-"""`shoal sink`: how far the sinks of a store are, what waits for them sent, everything sent again, a sink ended."""
+"""`shoal sink`: the state of sinks; send what waits, send everything again, remove a sink."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ T = TypeVar("T")
 FIELDS = ("id", "spider", "sink", "waiting", "oldest", "sent", "sent_at", "trouble", "trouble_since")
 
 
-@click.group(short_help="Where items flow on to: what waits, what failed, send again.")
+@click.group(short_help="Where items are sent on: what waits, what failed, send again.")
 def sink() -> None:
-    """Where items flow on to: what waits, what failed, send again. A run's --sink URL adds a sink for its spider.
+    """Where items are sent on: what waits, what failed, send again. `shoal run --sink URL` adds a sink for its spider.
 
     \b
     Example: shoal sink status
@@ -62,12 +62,12 @@ def status(*, store: str, spider: str | None, as_json: bool) -> None:
 
 @sink.command(short_help="Send what waits, without a crawl.")
 @click.argument("sinks", metavar="[SINK]...", nargs=-1)
-@click.option("--follow", is_flag=True, help="Go on until Ctrl-C: send what comes, wait for sinks that are away.")
+@click.option("--follow", is_flag=True, help="Run until Ctrl-C: send new changes, wait for unreachable sinks.")
 @store_option
 @json_with("sink", "sent", "waiting", "trouble")
 def send(sinks: tuple[str, ...], *, store: str, follow: bool, as_json: bool) -> int:
     """Send what waits, without a crawl. SINK is an id of `shoal sink status`, or a sink's URL with its password; none:
-    all sinks. Exits with 1 if something still waits.
+    all sinks. Returns 1 if something still waits.
 
     \b
     Example: shoal sink send
@@ -86,8 +86,8 @@ def send(sinks: tuple[str, ...], *, store: str, follow: bool, as_json: bool) -> 
 @store_option
 @json_with("sink", "sent", "waiting", "trouble")
 def replay(sink: str | None, *, store: str, since: str | None, as_json: bool) -> int:
-    """Send all items once more, as they are now: each as new, with its present version, behind what waits. SINK is an
-    id of `shoal sink status`, or a sink's URL; it can be left out where there is only one.
+    """Send all items once more, as they are now: each as new, with its current version, after the waiting changes. SINK
+    is an id of `shoal sink status`, or a sink's URL; leave it out if there is only one.
 
     \b
     Example: shoal sink replay 1 --since 7d
@@ -96,7 +96,7 @@ def replay(sink: str | None, *, store: str, since: str | None, as_json: bool) ->
     start = None if since is None else moment_given(since)
 
     async def work(opened: Store) -> list[dict[str, Any]]:
-        state = await _the_one(opened, sink)
+        state = await _single(opened, sink)
         queued = await opened.outbox.replay(state.id, since=start)
         screen.say(f"{several(queued, 'item')} queued for {_shown(state)}")
         return await _send(opened, (sink or str(state.id),), follow=False, screen=screen)
@@ -104,20 +104,20 @@ def replay(sink: str | None, *, store: str, since: str | None, as_json: bool) ->
     return _show_ends(_with_store(store, work), screen, as_json=as_json)
 
 
-@sink.command(short_help="End a sink and drop what waits for it.")
+@sink.command(short_help="Remove a sink and drop what waits for it.")
 @click.argument("sink", metavar="[SINK]", required=False)
-@click.option("--yes", is_flag=True, help="Also if changes wait for it: they are dropped.")
+@click.option("--yes", is_flag=True, help="Even if changes wait for it: they are dropped.")
 @store_option
 @json_with("sink", "dropped")
 def remove(sink: str | None, *, store: str, yes: bool, as_json: bool) -> None:
-    """End a sink. SINK is an id of `shoal sink status`, or a sink's URL; it can be left out where there is only one.
+    """Remove a sink. SINK is an id of `shoal sink status`, or a sink's URL; leave it out if there is only one.
 
     \b
     Example: shoal sink remove 2
     """
 
     async def work(opened: Store) -> SinkState:
-        state = await _the_one(opened, sink)
+        state = await _single(opened, sink)
         if state.waiting and not yes:
             raise UsageError(
                 f"{several(state.waiting, 'change')} wait for {_shown(state)}: `shoal sink send` sends them, --yes"
@@ -132,7 +132,7 @@ def remove(sink: str | None, *, store: str, yes: bool, as_json: bool) -> None:
         screen.json({"sink": _shown(state), "dropped": state.waiting})
         return
     dropped = f", {several(state.waiting, 'change')} dropped" if state.waiting else ""
-    screen.line(f"{state.place.spider} no longer flows on to {_shown(state)}{dropped}")
+    screen.line(f"{state.place.spider} is no longer sent to {_shown(state)}{dropped}")
 
 
 def document_of(state: SinkState) -> dict[str, Any]:
@@ -175,16 +175,16 @@ def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
     return run(opened())
 
 
-async def _the_one(store: Store, named: str | None) -> SinkState:
-    """The sink that is meant."""
-    states, _ = await _meant(store, named)
+async def _single(store: Store, named: str | None) -> SinkState:
+    """The only sink that `named` matches."""
+    states, _ = await _matching(store, named)
     if len(states) > 1:
-        raise UsageError(f"there are {len(states)} such sinks: name one by its id, `shoal sink status` lists them")
+        raise UsageError(f"{len(states)} sinks match: name one by its id, `shoal sink status` lists them")
     return states[0]
 
 
-async def _meant(store: Store, named: str | None) -> tuple[list[SinkState], SinkUrl | None]:
-    """The sinks that an id or a URL means, one per spider, and the URL; all sinks where nothing is named."""
+async def _matching(store: Store, named: str | None) -> tuple[list[SinkState], SinkUrl | None]:
+    """The sinks with this id or URL (one per spider), and the parsed URL; without a name, all sinks."""
     from shoal.sinks.pump import place_of
     from shoal.sinks.urls import parse_sink
 
@@ -206,12 +206,12 @@ async def _meant(store: Store, named: str | None) -> tuple[list[SinkState], Sink
 
 
 async def _send(store: Store, named: tuple[str, ...], *, follow: bool, screen: Screen) -> list[dict[str, Any]]:
-    """Send to the sinks that are meant; gives what became of each."""
+    """Send to the named sinks; returns the result for each."""
     from shoal.sinks.pump import SinkPump, open_sinks_of
 
-    chosen = [await _meant(store, one) for one in named or (None,)]
-    wanted = {state.id for states, _ in chosen for state in states}
-    found = await open_sinks_of(store.outbox, None, [url for _, url in chosen if url is not None], only=wanted)
+    chosen = [await _matching(store, one) for one in named or (None,)]
+    chosen_ids = {state.id for states, _ in chosen for state in states}
+    found = await open_sinks_of(store.outbox, None, [url for _, url in chosen if url is not None], only=chosen_ids)
     for line in found.refusals:
         screen.say(line)
     pumps = [SinkPump(opened, outbox=store.outbox, say=screen.say) for opened in found.open]
@@ -221,7 +221,7 @@ async def _send(store: Store, named: tuple[str, ...], *, follow: bool, screen: S
     return [
         {"sink": _shown(state), "sent": sent.get(state.id, 0), "waiting": state.waiting, "trouble": state.trouble}
         for state in states.values()
-        if state.id in wanted
+        if state.id in chosen_ids
     ]
 
 
@@ -236,7 +236,7 @@ async def _pump(pumps: list[SinkPump], *, follow: bool, say: Callable[[str], Non
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with pumping(pumps, stop=stop, grace_seconds=5.0):
         if follow:
-            say("sending what comes; Ctrl-C ends")
+            say("sending changes as they come; Ctrl-C ends")
             await stop.wait()
 
 

@@ -1,4 +1,4 @@
-"""`shoal sql`: runs a statement on the items and the fetch log."""
+"""`shoal sql`: runs a SQL query on the items and the fetch log."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ ROWS = 1000
 @click.argument("statement")
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="JSON Lines on stdout, for scripts.")
-@click.option("--limit", metavar="N", type=click.IntRange(min=1), default=ROWS, show_default=True, help="Rows at most.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(min=1), default=ROWS, show_default=True, help="Most rows to show."
+)
 def sql(statement: str, *, store: str, as_json: bool, limit: int) -> None:
-    """Query the store with SQL: a table on a terminal, lines with tabs in a pipe. Only statements that read are run.
+    """Query the store with SQL: a table on a terminal, tab-separated lines in a pipe. Only reading statements are run.
 
     \b
     The tables: items, items_changed, item_versions, fetches.
@@ -44,7 +46,7 @@ async def _ask(statement: str, *, url: str, as_json: bool, limit: int) -> None:
     screen = Screen()
     _show(answer, screen, as_json=as_json)
     if answer.has_more:
-        screen.say(f"there are more rows: these are the first {limit:,}, --limit gives more")
+        screen.say(f"more rows exist: these are the first {limit:,}, --limit shows more")
 
 
 def _show(answer: QueryAnswer, screen: Screen, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`shoal status`: the state of crawls now."""
+"""`shoal status`: the current state of crawls."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 class View(NamedTuple):
-    """A crawl as it is shown. `items` is None where its store is out of reach."""
+    """A crawl as it is shown. items: None if its store cannot be reached."""
 
     snapshot: Snapshot
     items: int | None
     results: ResultPlaces
     crew: Sequence[Member]
-    foreign_store: str = ""  # where the items were counted, if that is not the crawl's own store
+    foreign_store: str = ""  # the store with the items counted, if it is not the crawl's own
 
     @property
-    def strangers(self) -> list[WorkerBeat]:
-        """The workers at work that run other code of the spider than the crawl's."""
+    def workers_with_other_code(self) -> list[WorkerBeat]:
+        """Working workers whose code of the spider differs from the crawl's."""
         from shoal.crawl.code import others
         from shoal.crawl.record import code_known
         from shoal.worker.workers import Presence
@@ -45,8 +45,8 @@ class View(NamedTuple):
 
 
 CRAWLS_SHOWN = 20
-STRANGERS_NAMED = 3
-# Many: the lane that finishes last may have few tasks waiting.
+WORKERS_NAMED = 3
+# Many: the lane that finishes last may have few waiting tasks.
 LANES_READ = 2000
 
 
@@ -66,8 +66,8 @@ def status(crawl: str | None, *, places: Places, as_json: bool) -> None:
 
 
 async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
-    from shoal.cli.stores import has_frontier, stores_of_crawls
-    from shoal.cli.which import choose_all
+    from shoal.cli.crawl_choice import choose_all
+    from shoal.cli.crawl_stores import has_frontier, stores_of_crawls
     from shoal.crawl.joining import foreign_store
     from shoal.pipes.pump import unreadable_lines
 
@@ -82,12 +82,12 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
         await _say_unread(crawls, name, places=places, frontier=frontier, screen=screen)
         chosen = choose_all(crawls, name, say=screen.say)
         if len(chosen) > 1:
-            rows = await _read(frontier, chosen if as_json else chosen[:CRAWLS_SHOWN], screen)
+            rows = await _read_progress(frontier, chosen if as_json else chosen[:CRAWLS_SHOWN], screen)
             if not as_json:
                 _show_crawls(rows, screen, older=len(chosen) - CRAWLS_SHOWN)
                 return
             chosen = [crawl for crawl, _ in rows]
-        views = [await _look(crawl, frontier=frontier, store_of=store_of, screen=screen) for crawl in chosen]
+        views = [await _read_view(crawl, frontier=frontier, store_of=store_of, screen=screen) for crawl in chosen]
         views = [view._replace(foreign_store=foreign_store(view.snapshot.crawl, places)) for view in views]
         for line in await unreadable_lines(frontier):
             screen.say(line)
@@ -111,13 +111,13 @@ async def _say_unread(
     await say_unread(usable, places=places, frontier=frontier, named=named, say=screen.say)
 
 
-async def _look(crawl: Crawl, *, frontier: Frontier, store_of: StoreOf, screen: Screen) -> View:
+async def _read_view(crawl: Crawl, *, frontier: Frontier, store_of: StoreOf, screen: Screen) -> View:
     from shoal.crawl.record import results_known
     from shoal.run.coordinator import Coordinator
     from shoal.store.base import ItemFilter
     from shoal.worker.workers import crew_of
 
-    watcher = Coordinator(crawl, frontier=frontier, show=_ignore, say=screen.say)
+    watcher = Coordinator(crawl, frontier=frontier, show=lambda _: None, say=screen.say)
     snapshot = await watcher.snapshot(lanes=LANES_READ)
     store = await store_of(crawl)
     items = None
@@ -127,8 +127,8 @@ async def _look(crawl: Crawl, *, frontier: Frontier, store_of: StoreOf, screen: 
     return View(snapshot=snapshot, items=items, results=results_known(crawl), crew=crew)
 
 
-async def _read(frontier: Frontier, crawls: Sequence[Crawl], screen: Screen) -> list[tuple[Crawl, Progress]]:
-    """Crawls with their counts. A crawl that this version refuses gets one line; the others are shown."""
+async def _read_progress(frontier: Frontier, crawls: Sequence[Crawl], screen: Screen) -> list[tuple[Crawl, Progress]]:
+    """Crawls with their counts; a message about each crawl that this version cannot read."""
     rows = []
     for crawl in crawls:
         try:
@@ -139,7 +139,7 @@ async def _read(frontier: Frontier, crawls: Sequence[Crawl], screen: Screen) -> 
 
 
 def document(view: View) -> dict[str, Any]:
-    """A crawl for scripts."""
+    """A crawl as JSON."""
     from shoal.crawl.record import code_known
     from shoal.insight.stats import seconds_left, spent_budget
     from shoal.policy.failures import asides
@@ -177,13 +177,13 @@ def document(view: View) -> dict[str, Any]:
         "lanes": snapshot.lanes,
         "kinds": [one._asdict() for one in _kinds(snapshot)],
         "code": code_known(crawl).digest or None,
-        "other_code": len(view.strangers),
+        "other_code": len(view.workers_with_other_code),
         "workers": [{**msgspec.structs.asdict(one.beat), "state": one.presence} for one in view.crew],
     }
 
 
 def late_line(snapshot: Snapshot) -> str:
-    """That the crawl will miss its deadline, and what would help; empty: nothing tells that it will."""
+    """The warning that the crawl will probably miss its deadline, and what would help; else empty."""
     from shoal.insight.deadline import DeadlineWatch
 
     known_for = msgspec.structs.replace(snapshot, elapsed=_lifetime(snapshot))
@@ -191,7 +191,7 @@ def late_line(snapshot: Snapshot) -> str:
 
 
 def _stops_at(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """What will stop the crawl, and how far it is."""
+    """The limits that will stop the crawl, with the current values."""
     from shoal.crawl.record import is_unfinished
     from shoal.policy.limits import COUNTED, counted_for
 
@@ -207,7 +207,7 @@ def _stops_at(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def _beside_others(crawl: Crawl) -> list[tuple[str, str]]:
-    """How the crawl stands beside others, where that is not the usual way."""
+    """Priority, weight and pace scope, if they are not the default."""
     priority = [("priority:", str(crawl.priority))] if crawl.priority else []
     weight = [("weight:", f"{crawl.weight:g}")] if crawl.weight != 1.0 else []
     scope = [("limits of hosts:", "its own (pace_scope = crawl)")] if crawl.pace_scope == "crawl" else []
@@ -215,7 +215,7 @@ def _beside_others(crawl: Crawl) -> list[tuple[str, str]]:
 
 
 def show_view(view: View, screen: Screen) -> None:
-    """For people."""
+    """Show a crawl for people."""
     from shoal.cli.display.progress import last_lane, line_of, picture, troubles
     from shoal.cli.display.tables import show_crew, show_lanes
     from shoal.policy.failures import NOT_FED, set_aside
@@ -239,7 +239,7 @@ def show_view(view: View, screen: Screen) -> None:
         screen.line(line)
     if late := late_line(snapshot):
         screen.line(late)
-    screen.pairs([*_stops_at(snapshot), *_beside_others(crawl), *where_results_lie(view), *code_pairs(view)], indent="")
+    screen.pairs([*_stops_at(snapshot), *_beside_others(crawl), *result_places(view), *code_pairs(view)], indent="")
     outcomes = sorted(progress.outcomes.items(), key=lambda pair: -pair[1])
     if outcomes:
         screen.line()
@@ -258,8 +258,8 @@ def _kinds(snapshot: Snapshot) -> list[KindShown]:
     return kinds_shown(snapshot.progress, snapshot.workers)
 
 
-def where_results_lie(view: View) -> Iterator[tuple[str, str]]:
-    """Where items and raw pages lie, where that is not in the frontier's own file alone."""
+def result_places(view: View) -> Iterator[tuple[str, str]]:
+    """Where items and raw pages are, unless they are only in the frontier's file."""
     results = view.results
     if results.store is not None and view.foreign_store:
         number = "" if view.items is None else f"{count(view.items)} in {view.foreign_store}; "
@@ -272,13 +272,13 @@ def where_results_lie(view: View) -> Iterator[tuple[str, str]]:
 
 
 def code_pairs(view: View) -> Iterator[tuple[str, str]]:
-    """Which workers at work run other code of the spider than the crawl's, if any."""
-    if strangers := view.strangers:
-        names = [beat.worker for beat in strangers[:STRANGERS_NAMED]]
-        rest = [f"{len(strangers) - len(names)} more"] if len(strangers) > len(names) else []
+    """The working workers with other code of the spider, if any."""
+    if others := view.workers_with_other_code:
+        names = [beat.worker for beat in others[:WORKERS_NAMED]]
+        rest = [f"{len(others) - len(names)} more"] if len(others) > len(names) else []
         yield (
             "code:",
-            f"{several(len(strangers), 'worker')} with another than the crawl's: {', '.join([*names, *rest])}",
+            f"{several(len(others), 'worker')} with other code than the crawl's: {', '.join([*names, *rest])}",
         )
 
 
@@ -287,7 +287,7 @@ def _places_shown(place: RememberedPlace, others: Sequence[str]) -> str:
 
 
 def _show_next(snapshot: Snapshot, screen: Screen, *, places: Places) -> None:
-    """The command that lets a crawl go on whose budget is spent."""
+    """The command that continues a crawl whose budget is spent or whose limit is reached."""
     from shoal.cli.display.next_commands import run_again
     from shoal.insight.stats import raised_budget, spent_budget
     from shoal.policy.limits import raised, reached_by
@@ -331,7 +331,3 @@ def _show_crawls(rows: Sequence[tuple[Crawl, Progress]], screen: Screen, *, olde
             screen.say(f"{crawl.id}: {line}")
     if older > 0:
         screen.say(f"and {several(older, 'older crawl')}; --json lists them all")
-
-
-def _ignore(snapshot: Snapshot) -> None:
-    """Does nothing: the command shows its snapshots itself."""

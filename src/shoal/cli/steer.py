@@ -1,4 +1,4 @@
-"""What `shoal pause`, `resume` and `cancel` have in common: a new state for a crawl, checked and shown."""
+"""Changes the state of a crawl, for `shoal pause`, `resume` and `cancel`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from shoal.crawl.opening import Places
 
 STEERED = ("crawl", "state", "left", "in_flight", "cancelled")
-RUN_AGAIN = "a running worker continues it; if none runs, repeat the command that began it"
+RUN_AGAIN = "a running worker continues it; if there is none, repeat the command that began it"
 
 
 class Steered(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl after its state was changed, for scripts: its tasks that are left, in flight and set aside."""
+    """A crawl after the change, for scripts: its tasks left, in flight and set aside."""
 
     crawl: str
     state: CrawlState
@@ -48,8 +48,8 @@ def steer(crawl: str | None, state: CrawlState, *, places: Places, as_json: bool
 
 async def _set_state(name: str | None, state: CrawlState, *, places: Places, yes: bool) -> tuple[CrawlState, Steered]:
     """The state before, and the crawl as it is now."""
+    from shoal.cli.crawl_choice import ask_if_others_work_on, chosen_crawl
     from shoal.cli.display.next_commands import run_again
-    from shoal.cli.which import ask_if_others_work_on, chosen_crawl
     from shoal.insight.stats import raised_budget, spent_budget
     from shoal.policy.limits import raised, reached_by
     from shoal.run.steering import check_change

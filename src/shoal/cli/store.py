@@ -1,7 +1,4 @@
-"""`shoal store view` and `shoal store views`: the items of a spider in columns of their own.
-
-`shoal store`: prepares a store for crawls, drops or moves old log lines, has its items in columns of their own.
-"""
+"""`shoal store`: creates a store, removes or moves old log lines, makes SQL views and tables of items."""
 
 from __future__ import annotations
 
@@ -26,12 +23,12 @@ if TYPE_CHECKING:
     from shoal.store.item_views import ItemView, Kind, ViewColumn, ViewCount
 
 NAMED = 8
-LOOKED_AT = 10_000
+MOST_READ = 10_000
 PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The view that a user asks for. Without a `type` its columns are the fields of up to `sample` items."""
+class ViewRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The view to make. Without a `type` its columns are the fields found in up to `sample` items."""
 
     spider: str
     name: str
@@ -41,10 +38,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     sample: int = 0
 
 
-@click.command(short_help="A spider's items in columns of their own: a view, or a table.")
+@click.command(short_help="Make a SQL view or a table of a spider's items.")
 @click.argument("spider")
-@click.option("--type", "type_", metavar="FILE:CLASS", help="A dataclass or the like whose fields are the columns.")
-@click.option("--table", "is_table", is_flag=True, help="A table that follows the items, instead of a view.")
+@click.option(
+    "--type", "type_", metavar="FILE:CLASS", help="A class, such as a dataclass, whose fields are the columns."
+)
+@click.option(
+    "--table", "is_table", is_flag=True, help="Make a table that is updated with the items, instead of a view."
+)
 @click.option("--index", "indexed", metavar="FIELD", multiple=True, help="Index this field of the table; repeatable.")
 @click.option("--name", metavar="NAME", help="The name of the view.  [default: the spider's]")
 @click.option(
@@ -53,18 +54,18 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     type=click.IntRange(0),
     default=200_000,
     show_default=True,
-    help="Without --type: look at so many items at most; 0: at all.",
+    help="Without --type: read at most so many items; 0: all.",
 )
-@click.option("--drop", is_flag=True, help="Drop the view or the table. The items stay.")
+@click.option("--drop", is_flag=True, help="Drop the view or the table. The items are kept.")
 @store_option
 @json_with("name", "spider", "table", "from", "columns", "changes", "rows", "misfits", "dropped")
 def view(
     spider: str, *, store: str, type_: str | None, name: str | None, drop: bool, as_json: bool, **more: Any
 ) -> None:
-    """Make a SQL view of a spider's items with a column for each field, or change it to the fields there are now.
+    """Make a SQL view of a spider's items with a column for each field, or update it to the fields there are now.
 
-    The columns are the fields of a class, or those seen in the items. A value that does not fit its column is NULL, and
-    _misfit names the column. With --table it is a table, which is written in the same transaction as the items.
+    The columns are the fields of a class, or the fields found in the items. A value that does not fit its column is
+    NULL, and _misfit names the column. With --table it is a table, written in the same transaction as the items.
 
     \b
     Example: shoal store view books && shoal sql "SELECT title, price FROM books WHERE price < 10"
@@ -72,16 +73,16 @@ def view(
     """
     from shoal.cli.loop import run
 
-    wanted = Wanted(spider=spider, name=name or spider, type=type_, **more)
+    request = ViewRequest(spider=spider, name=name or spider, type=type_, **more)
     check_store_exists(store)
-    run(_drop(store, wanted, as_json=as_json) if drop else _make(store, wanted, as_json=as_json))
+    run(_drop(store, request, as_json=as_json) if drop else _make(store, request, as_json=as_json))
 
 
 @click.command(short_help="List the views and tables of items.")
 @store_option
 @json_with("name", "spider", "table", "filled", "from", "columns")
 def views(*, store: str, as_json: bool) -> None:
-    """List the views and tables that `shoal store view` has made.
+    """List the views and tables made by `shoal store view`.
 
     \b
     Example: shoal store views
@@ -107,37 +108,37 @@ async def _list(url: str, *, as_json: bool) -> None:
         screen.table(("name", "spider", "what", "from", "columns"), rows)
 
 
-async def _drop(url: str, wanted: Wanted, *, as_json: bool) -> None:
+async def _drop(url: str, request: ViewRequest, *, as_json: bool) -> None:
     from shoal.crawl.opening import store_at
 
-    if wanted.type is not None or wanted.indexed:
+    if request.type is not None or request.indexed:
         raise UsageError("--drop drops the whole view: leave out --type and --index")
     async with store_at(url) as store:
         known = {one.name: one for one in await store.views.all()}
-        if wanted.name not in known:
-            hint = did_you_mean(wanted.name, known, otherwise="`shoal store views` lists them")
-            raise UsageError(f"there is no view {wanted.name!r}: {hint}")
-        found = known[wanted.name]
-        if found.spider != wanted.spider:
-            raise UsageError(f"{wanted.name} is of the spider {found.spider}, not of {wanted.spider}")
-        if wanted.is_table and not found.is_table:
-            raise UsageError(f"{wanted.name} is a view, not a table: leave out --table")
-        await store.views.drop(wanted.name)
+        if request.name not in known:
+            hint = did_you_mean(request.name, known, otherwise="`shoal store views` lists them")
+            raise UsageError(f"there is no view {request.name!r}: {hint}")
+        found = known[request.name]
+        if found.spider != request.spider:
+            raise UsageError(f"{request.name} is of the spider {found.spider}, not of {request.spider}")
+        if request.is_table and not found.is_table:
+            raise UsageError(f"{request.name} is a view, not a table: leave out --table")
+        await store.views.drop(request.name)
     screen = Screen()
     if as_json:
-        screen.json({"name": wanted.name, "spider": wanted.spider, "dropped": True})
+        screen.json({"name": request.name, "spider": request.spider, "dropped": True})
     else:
-        screen.line(f"{wanted.name} is dropped; the items of {wanted.spider} stay")
+        screen.line(f"{request.name} is dropped; the items of {request.spider} are kept")
 
 
-async def _make(url: str, wanted: Wanted, *, as_json: bool) -> None:
+async def _make(url: str, request: ViewRequest, *, as_json: bool) -> None:
     from shoal.crawl.opening import store_at
 
     screen = Screen()
     async with store_at(url) as store:
-        fields, origin = await _fields(store, wanted, screen)
-        former = next((one for one in await store.views.all() if one.name == wanted.name), None)
-        made = _view(wanted, fields, origin, former)
+        fields, origin = await _fields(store, request, screen)
+        former = next((one for one in await store.views.all() if one.name == request.name), None)
+        made = _view(request, fields, origin, former)
         await store.views.make(made)
         if made.is_table:
             await _fill(store, made.name, screen)
@@ -146,44 +147,42 @@ async def _make(url: str, wanted: Wanted, *, as_json: bool) -> None:
     _show(now, former, counted, screen, as_json=as_json)
 
 
-async def _fields(store: Store, wanted: Wanted, screen: Screen) -> tuple[tuple[tuple[str, Kind], ...], str]:
-    """The columns that are wanted, and what they were taken from."""
+async def _fields(store: Store, request: ViewRequest, screen: Screen) -> tuple[tuple[tuple[str, Kind], ...], str]:
+    """The columns, and where they come from."""
     from shoal.results.item_columns import fields_of_class, fields_seen
 
-    if wanted.type is not None:
-        fields = fields_of_class(wanted.type)
-        await _warn_of_fields_that_nobody_has(store, wanted, [field for field, _ in fields], screen)
-        return fields, wanted.type
-    seen = await fields_seen(store, wanted.spider, sample=wanted.sample)
+    if request.type is not None:
+        fields = fields_of_class(request.type)
+        await _warn_of_missing_fields(store, request, [field for field, _ in fields], screen)
+        return fields, request.type
+    seen = await fields_seen(store, request.spider, sample=request.sample)
     if not seen.looked:
-        advice = await _spider_meant(store, wanted.spider) or "give --type FILE:CLASS"
-        raise UsageError(f"there is no item of the spider {wanted.spider!r} to take fields from: {advice}")
+        advice = await _spider_meant(store, request.spider) or "give --type FILE:CLASS"
+        raise UsageError(f"there is no item of the spider {request.spider!r} to read fields from: {advice}")
     if seen.left_out:
-        screen.say(
-            f"{count(seen.left_out)} fields that few items have are no columns: --type says which ones are to be"
-        )
+        screen.say(f"{count(seen.left_out)} fields that few items have are left out: --type names the columns")
     if seen.looked == seen.items:
         return seen.fields, f"the fields of {several(seen.looked, 'item')}"
     screen.say(
-        f"the types are those of {count(seen.looked)} of {count(seen.items)} items: --sample 0 looks at all, and values"
-        " that do not fit are named in _misfit"
+        f"the types come from {count(seen.looked)} of {count(seen.items)} items: --sample 0 reads all; _misfit names"
+        " values that do not fit"
     )
     return seen.fields, f"the fields of {count(seen.looked)} of {count(seen.items)} items"
 
 
-async def _warn_of_fields_that_nobody_has(store: Store, wanted: Wanted, fields: list[str], screen: Screen) -> None:
-    """A class of other items gives columns that are always empty."""
+async def _warn_of_missing_fields(store: Store, request: ViewRequest, fields: list[str], screen: Screen) -> None:
+    """Warn if no item has a field of the class: the wrong class makes empty columns."""
     from shoal.results.item_columns import fields_missing
 
-    missing, looked = await fields_missing(store, wanted.spider, fields, sample=LOOKED_AT)
+    missing, looked = await fields_missing(store, request.spider, fields, sample=MOST_READ)
     if not looked:
-        advice = await _spider_meant(store, wanted.spider)
-        said = f"warning: there is no item of the spider {wanted.spider!r} so far"
+        advice = await _spider_meant(store, request.spider)
+        said = f"warning: there is no item of the spider {request.spider!r} so far"
         screen.say(f"{said}: {advice}" if advice else said)
     elif missing:
         named = ", ".join(missing[:NAMED]) + (" …" if len(missing) > NAMED else "")
-        of = f"{several(looked, 'item')} that {'was' if looked == 1 else 'were'} looked at"
-        screen.say(f"warning: none of the {of} has the fields {named}, which {wanted.type} has")
+        of = f"{several(looked, 'item')} read"
+        screen.say(f"warning: none of the {of} has the fields {named} of {request.type}")
 
 
 async def _spider_meant(store: Store, spider: str) -> str:
@@ -194,16 +193,16 @@ async def _spider_meant(store: Store, spider: str) -> str:
     return did_you_mean(spider, known, otherwise=f"the store has items of {some}" if known else "")
 
 
-def _view(wanted: Wanted, fields: tuple[tuple[str, Kind], ...], origin: str, former: ItemView | None) -> ItemView:
+def _view(request: ViewRequest, fields: tuple[tuple[str, Kind], ...], origin: str, former: ItemView | None) -> ItemView:
     from shoal.store.item_views import ItemView, named_columns
 
     names = [field for field, _ in fields]
-    for field in wanted.indexed:
+    for field in request.indexed:
         if field not in names:
             hint = did_you_mean(field, names, otherwise=f"there are {', '.join(names[:NAMED])}")
             raise UsageError(f"--index {field}: there is no such field; {hint}")
-    columns = named_columns(fields, indexed=wanted.indexed, former=former.columns if former else ())
-    return ItemView(name=wanted.name, spider=wanted.spider, columns=columns, is_table=wanted.is_table, origin=origin)
+    columns = named_columns(fields, indexed=request.indexed, former=former.columns if former else ())
+    return ItemView(name=request.name, spider=request.spider, columns=columns, is_table=request.is_table, origin=origin)
 
 
 async def _fill(store: Store, name: str, screen: Screen) -> None:
@@ -222,7 +221,7 @@ def _show(view: ItemView, former: ItemView | None, counted: ViewCount, screen: S
         misfits = {"items": counted.misfits, "by_column": counted.by_column}
         screen.json({**_document(view), "changes": changes, "rows": counted.rows, "misfits": misfits})
         return
-    done = "is made" if former is None else "has changed" if changes else "is as it was"
+    done = "is created" if former is None else "has changed" if changes else "is unchanged"
     screen.line(
         f"{_what(view)} {view.name} {done}: {several(counted.rows, 'item')}, {several(len(view.columns), 'column')}"
     )
@@ -231,7 +230,8 @@ def _show(view: ItemView, former: ItemView | None, counted: ViewCount, screen: S
     if not PLAIN.fullmatch(view.name):
         screen.say(f"its name needs quotes in SQL: SELECT * FROM {_quoted(view.name)}")  # noqa: S608 -- shown
     if counted.misfits:
-        where = ", ".join(f"{name} ({count(number)})" for name, number in _largest(counted.by_column))
+        by_size = sorted(counted.by_column.items(), key=lambda pair: pair[1], reverse=True)
+        where = ", ".join(f"{name} ({count(number)})" for name, number in by_size[:NAMED])
         screen.line(f"{several(counted.misfits, 'item')} with a value that does not fit, which is NULL here: {where}")
         screen.say(
             f"_misfit names the columns: SELECT _key, _misfit FROM {_quoted(view.name)} WHERE _misfit IS NOT NULL"  # noqa: S608 -- shown
@@ -249,10 +249,6 @@ def _changes(view: ItemView, former: ItemView | None) -> list[str]:
         if name in before and before[name] != column:
             lines.append(f"now: {_column_text(column)} (was {_kind_text(before[name])})")
     return lines
-
-
-def _largest(counts: dict[str, int]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda pair: pair[1], reverse=True)[:NAMED]
 
 
 def _what(view: ItemView) -> str:
@@ -290,9 +286,9 @@ def _document(view: ItemView) -> dict[str, Any]:
     }
 
 
-@click.group(short_help="Make a store ready, drop its old lines, make views of its items.")
+@click.group(short_help="Create a store, remove its old lines, make views of its items.")
 def store() -> None:
-    """Make a store ready, drop its old lines, make views of its items.
+    """Create a store, remove its old lines, make views of its items.
 
     \b
     Example: shoal store init --store results.db
@@ -303,11 +299,11 @@ store.add_command(view)
 store.add_command(views)
 
 
-@store.command(short_help="Create a store, or bring it up to date.")
+@store.command(short_help="Create a store, or update its tables.")
 @store_option
 @json_with("store", "ready")
 def init(store: str, *, as_json: bool) -> None:
-    """Create a store, or bring it up to date. Crawls do so by themselves; a database's owner may want to do it first.
+    """Create a store, or update its tables. Crawls do it by themselves; a database's owner may do it first.
 
     \b
     Example: shoal store init --store postgresql://me@db.example/results
@@ -322,27 +318,27 @@ def init(store: str, *, as_json: bool) -> None:
     screen.line(f"{masked(store)} is ready")
 
 
-@store.command(short_help="Drop what is older than `retention` and `versions_retention`, or move it.")
+@store.command(short_help="Remove or move what is older than `retention` and `versions_retention`.")
 @store_option
 @click.option("--retention", metavar="TIME", help="How long log lines are kept, such as 90d.  [default: the setting]")
 @click.option(
     "--retention-archive",
     "archive",
     metavar="URL",
-    help="Move whole weeks to this archive, instead of dropping lines.  [default: the setting]",
+    help="Move whole weeks to this archive instead of deleting lines.  [default: the setting]",
 )
 @click.option(
     "--versions-retention",
     "versions",
     metavar="TIME",
-    help="How long kept versions of items stay after they were replaced.  [default: the setting]",
+    help="How long replaced versions of items are kept.  [default: the setting]",
 )
 @json_with("store", "retention_seconds", "dropped", "moved", "archive", "versions_seconds", "versions_dropped")
 def tidy(store: str, *, retention: str | None, archive: str | None, versions: str | None, as_json: bool) -> None:
-    """Drop lines of the fetch log that are older than `retention`. Items stay.
+    """Delete lines of the fetch log that are older than `retention`. Items are kept.
 
-    With an archive whole weeks are moved there as Parquet, and dropped when they are there. Versions of items that were
-    replaced longer ago than `versions_retention` go as well, those of all spiders.
+    With an archive, whole weeks are moved there as Parquet files. Versions of items that were replaced longer ago than
+    `versions_retention` are deleted too, for all spiders.
 
     \b
     Example: shoal store tidy --retention 90d
@@ -357,8 +353,8 @@ def tidy(store: str, *, retention: str | None, archive: str | None, versions: st
     settings = settings_of(Spider, {name: value for name, value in flags.items() if value is not None}).values
     if not parse_duration(settings.retention) and not parse_duration(settings.versions_retention):
         raise UsageError(
-            "nothing says how long log lines are kept: give --retention 90d, or set `retention`; for versions of items"
-            " --versions-retention 365d"
+            "retention is not set: give --retention 90d, or set `retention`; for versions of items --versions-retention"
+            " 365d"
         )
     check_store_exists(store)
     screen = Screen()
@@ -374,7 +370,7 @@ def tidy(store: str, *, retention: str | None, archive: str | None, versions: st
 @store_option
 @json_with("week", "archive", "lines", "files", "moved_at", "path")
 def weeks(*, store: str, as_json: bool) -> None:
-    """List the weeks of the fetch log that `retention_archive` has moved, and where their Parquet files are.
+    """List the weeks of the fetch log that were moved to `retention_archive`, and where their Parquet files are.
 
     \b
     Example: shoal store weeks
@@ -386,7 +382,9 @@ def weeks(*, store: str, as_json: bool) -> None:
     if as_json:
         screen.json(found)
     elif not found:
-        screen.say("no week of the log was moved: `shoal store tidy --retention 90d --retention-archive URL` does it")
+        screen.say(
+            "no week of the log was moved: `shoal store tidy --retention 90d --retention-archive URL` moves them"
+        )
     else:
         rows = [(one["week"], count(one["lines"]), count(one["files"]), one["path"]) for one in found]
         screen.table(("week", "lines", "files", "where"), rows)
@@ -395,13 +393,13 @@ def weeks(*, store: str, as_json: bool) -> None:
 async def _init(url: str) -> None:
     from shoal.crawl.opening import store_at
 
-    # To open a store creates its tables, or brings them up to date.
+    # Opening a store creates or updates its tables.
     async with store_at(url):
         pass
 
 
 class Tidied(msgspec.Struct, frozen=True, kw_only=True):
-    """How much has left a store. `to`: the archive that has the log lines now."""
+    """What was removed from a store. `to`: the archive that has the log lines now."""
 
     log_lines: int
     versions: int
@@ -421,7 +419,7 @@ class Tidied(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def lines(self, settings: Settings, store: str) -> list[str]:
-        """For people: what was asked for."""
+        """For people: a line per setting in force."""
         left = several(self.log_lines, "log line")
         of_log = f"{left} moved from {store} to {self.to}" if self.to else f"{left} dropped from {store}"
         of_items = f"{several(self.versions, 'version')} of items dropped from {store}"

@@ -1,4 +1,4 @@
-"""`shoal top`: the state of crawls, live."""
+"""`shoal top`: a live view of crawls."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from shoal.insight.stats import Snapshot
     from shoal.run.coordinator import Coordinator
 
-LOOK_SECONDS = 0.5
+REFRESH_SECONDS = 0.5
 LANES_SHOWN = 8
 WORKERS_SHOWN = 12
 
 
-@click.command(short_help="Watch the unfinished crawls live; q leaves.")
+@click.command(short_help="Watch the unfinished crawls live; q quits.")
 @crawl_argument
 @place_options()
 def top(crawl: str | None, *, places: Places) -> None:
-    """Watch the unfinished crawls live, or one crawl; q or Ctrl-C leaves.
+    """Watch the unfinished crawls live, or one crawl; q or Ctrl-C quits.
 
     \b
     Example: shoal top books-1
@@ -52,7 +52,7 @@ async def _top(name: str | None, *, places: Places) -> None:
         if screen.out.is_terminal:
             await _watch(name, screen, frontier=frontier)
             return
-        for snapshot in await _look(name, watchers, frontier=frontier, say=screen.say):
+        for snapshot in await _snapshots(name, watchers, frontier=frontier, say=screen.say):
             screen.line(line_of(snapshot))
 
 
@@ -64,18 +64,18 @@ async def _watch(name: str | None, screen: Screen, *, frontier: Frontier) -> Non
     with _keys(leave), Live(console=screen.out, screen=True, auto_refresh=False) as live:
         while not leave.is_set():
             refused: list[str] = []
-            snapshots = await _look(name, watchers, frontier=frontier, say=refused.append)
+            snapshots = await _snapshots(name, watchers, frontier=frontier, say=refused.append)
             live.update(_page(snapshots, refused), refresh=True)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(REFRESH_SECONDS):
                     await leave.wait()
 
 
-async def _look(
+async def _snapshots(
     name: str | None, watchers: dict[str, Coordinator], *, frontier: Frontier, say: Callable[[str], None]
 ) -> list[Snapshot]:
-    """A snapshot of each crawl that is shown. Watchers are kept between calls: they measure the rate."""
-    from shoal.cli.which import choose_all
+    """A snapshot of each shown crawl. Watchers are kept between calls to measure the rate."""
+    from shoal.cli.crawl_choice import choose_all
     from shoal.crawl.record import is_unfinished
     from shoal.run.coordinator import Coordinator
 
@@ -84,8 +84,8 @@ async def _look(
     snapshots = []
     for crawl in shown or crawls[:1]:
         if crawl.id not in watchers:
-            watchers[crawl.id] = Coordinator(crawl, frontier=frontier, show=_ignore, say=_silent)
-        # The crawl as it is now: its priority may have changed.
+            watchers[crawl.id] = Coordinator(crawl, frontier=frontier, show=lambda _: None, say=lambda _: None)
+        # The current record: the priority may have changed.
         snapshots.append(replace(await watchers[crawl.id].snapshot(), crawl=crawl))
     return snapshots
 
@@ -108,12 +108,12 @@ def _page(snapshots: list[Snapshot], refused: Sequence[str] = ()) -> RenderableT
         if snapshot.workers:
             parts += [LiveTable(WORKER_COLUMNS, worker_rows(snapshot.workers[:WORKERS_SHOWN])), Text()]
     parts += [Text(shown(line), style="yellow") for line in refused]
-    return Group(*parts, Text("q leaves", style="dim"))
+    return Group(*parts, Text("q quits", style="dim"))
 
 
 @contextlib.contextmanager
 def _keys(leave: asyncio.Event) -> Iterator[None]:
-    """Set `leave` at q, Ctrl-C or SIGTERM; restores the terminal at the end."""
+    """Set `leave` on q, Ctrl-C or SIGTERM; restores the terminal afterwards."""
     import termios
     import tty
 
@@ -140,11 +140,3 @@ def _read_key(descriptor: int, leave: asyncio.Event) -> None:
     key = os.read(descriptor, 64)
     if not key or b"q" in key.lower():
         leave.set()
-
-
-def _ignore(snapshot: Snapshot) -> None:
-    """Does nothing: all snapshots are shown together."""
-
-
-def _silent(line: str) -> None:
-    """Does nothing: a line would damage the live display."""

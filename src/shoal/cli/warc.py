@@ -1,4 +1,4 @@
-"""`shoal warc`: writes archived pages to a file that standard tools read."""
+"""`shoal warc`: writes archived pages to a WARC file, which standard tools read."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def warc(crawl: str, *, output: str, places: Places, as_json: bool) -> None:
 
 
 async def _warc(crawl: str, target: Path, *, places: Places, screen: Screen) -> int:
-    from shoal.cli.stores import with_archive
-    from shoal.cli.which import no_archived_crawl
+    from shoal.cli.crawl_choice import no_archived_crawl
+    from shoal.cli.crawl_stores import with_archive
     from shoal.crawl.opening import archive_at
 
     if not target.name.endswith(SUFFIXES):
@@ -55,7 +55,7 @@ async def _warc(crawl: str, target: Path, *, places: Places, screen: Screen) -> 
         known = await archive.crawls()
         if crawl not in known:
             raise UsageError(no_archived_crawl(known, crawl))
-        # Written under another name first: the file is there whole or not at all.
+        # Written under another name first: the file is complete or absent.
         part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         try:
             with part.open("xb") as file:

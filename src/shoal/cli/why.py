@@ -1,4 +1,4 @@
-"""`shoal why`: what became of a URL, or which rule kept it out."""
+"""`shoal why`: what happened to a URL, or which rule rejected it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from shoal.insight.why import Fate, PageItem
     from shoal.store.base import FetchRow
 
-STORIES_TOLD = 5
+MOST_IN_FULL = 5
 
 
-@click.command(short_help="What became of a URL, or which rule kept it out.")
+@click.command(short_help="What happened to a URL, or which rule rejected it.")
 @click.argument("url")
 @crawl_argument
-@click.option("--method", metavar="METHOD", help="Only its tasks with this method: GET, POST.")
-@click.option("--key", metavar="KEY", help="Only its task with this key.")
+@click.option("--method", metavar="METHOD", help="Only tasks with this method: GET, POST.")
+@click.option("--key", metavar="KEY", help="Only the task with this key.")
 @place_options()
 @json_option
 def why(url: str, crawl: str | None, *, method: str | None, key: str | None, places: Places, as_json: bool) -> None:
-    """What became of a URL, or which rule kept it out. Several tasks may have one URL: with other methods, bodies or
-    keys of their own. All of them are told, the latest ones if they are many.
+    """What happened to a URL, or which rule rejected it. Several tasks may have one URL, with different
+    methods, bodies or keys: all are shown, or the latest if there are many.
 
     \b
     Example: shoal why https://books.toscrape.com/catalogue/page-2.html
@@ -47,22 +47,22 @@ def why(url: str, crawl: str | None, *, method: str | None, key: str | None, pla
         return
     screen.heading(fates[0].url)
     if len(fates) == 1:
-        _tell(fates[0], screen, places=places)
+        _show_task(fates[0], screen, places=places)
         return
     _show_tasks(fates, screen)
-    for fate in fates if len(fates) <= STORIES_TOLD else []:
+    for fate in fates if len(fates) <= MOST_IN_FULL else []:
         screen.line()
         screen.heading(f"{fate.request}, key {key_shown(fate.key)}")
-        _tell(fate, screen, places=places)
+        _show_task(fate, screen, places=places)
 
 
 def _show_tasks(fates: list[Fate], screen: Screen) -> None:
-    """Several tasks of one URL at a glance."""
+    """A table of the tasks of one URL."""
     from shoal.insight.why import TASKS_SHOWN
 
     shown = fates[:TASKS_SHOWN]
     number = f"more than {TASKS_SHOWN}" if len(fates) > TASKS_SHOWN else str(len(fates))
-    screen.line(f"{number} tasks have this URL in {fates[0].crawl}; --method or --key tells of one of them")
+    screen.line(f"{number} tasks have this URL in {fates[0].crawl}; --method or --key shows one of them")
     rows = [
         (fate.request, fate.pool, key_shown(fate.key), fate.state, fate.fetch.outcome if fate.fetch else "")
         for fate in shown
@@ -70,8 +70,8 @@ def _show_tasks(fates: list[Fate], screen: Screen) -> None:
     screen.table(("request", "pool", "key", "state", "outcome"), rows)
 
 
-def _tell(fate: Fate, screen: Screen, *, places: Places) -> None:
-    """The life of one task."""
+def _show_task(fate: Fate, screen: Screen, *, places: Places) -> None:
+    """One task: its state, its facts, its attempts."""
     screen.line(sentence(fate))
     screen.pairs((name, value) for name, value in _facts(fate) if value not in (None, ""))
     if len(fate.attempts) > 1:
@@ -81,7 +81,7 @@ def _tell(fate: Fate, screen: Screen, *, places: Places) -> None:
 
 
 def _show_attempts(attempts: list[FetchRow], screen: Screen) -> None:
-    """The attempts that the log keeps, newest first."""
+    """The attempts in the log, newest first."""
     rows = [
         (
             line.attempt,
@@ -100,8 +100,8 @@ def _show_attempts(attempts: list[FetchRow], screen: Screen) -> None:
 
 
 async def _why(url: str, name: str | None, wanted: dict[str, Any], *, places: Places) -> list[Fate]:
-    from shoal.cli.stores import stores_of_crawls
-    from shoal.cli.which import choose_all
+    from shoal.cli.crawl_choice import choose_all
+    from shoal.cli.crawl_stores import stores_of_crawls
     from shoal.insight.why import Choice, fates_of
 
     async with stores_of_crawls(places, say=Screen().say) as (frontier, store_of):
@@ -112,13 +112,13 @@ async def _why(url: str, name: str | None, wanted: dict[str, Any], *, places: Pl
     if not chosen and not is_known:
         return fates
     if not chosen:
-        known = ", ".join(f"{fate.request} (key {key_shown(fate.key)})" for fate in fates[:STORIES_TOLD])
-        raise UsageError(f"{fates[0].url} has no such task in {fates[0].crawl}; it has {known}")
+        known = ", ".join(f"{fate.request} (key {key_shown(fate.key)})" for fate in fates[:MOST_IN_FULL])
+        raise UsageError(f"{fates[0].url} has no such task in {fates[0].crawl}, only {known}")
     return chosen
 
 
 def _requeueing(fate: Fate, places: Places) -> str:
-    """The command that requeues a dead letter; with it those like it, where a rule has given up all of them."""
+    """The command that requeues a dead letter; all dead letters of its reason if a rule dropped them together."""
     from shoal.cli.display.next_commands import command, quote
 
     one = f"--url {quote(fate.url)}" if fate.is_plain else f"--key {key_shown(fate.key)}"

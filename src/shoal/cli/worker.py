@@ -1,7 +1,4 @@
-"""`shoal worker`: runs a worker process that joins the fleet.
-
-The flags that say when a worker process ends by itself.
-"""
+"""`shoal worker`: runs a worker process that joins the fleet."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from shoal.errors import SettingError, ShoalError, UsageError
 from shoal.settings.values import parse_duration, parse_size
 
 if TYPE_CHECKING:
-    from shoal.cli.main import Entry
+    from shoal.cli.main import Invocation
     from shoal.crawl.opening import Places
 
 Command = Callable[..., Any]
@@ -37,28 +34,26 @@ def limit_options(command: Command) -> Command:
             "--idle-seconds",
             metavar="TIME",
             callback=_read_by(_seconds),
-            help="End when there was no work for so long: 90s, 10m.  [default: wait for work]",
+            help="End after this time without work: 90s, 10m.  [default: wait for work]",
         ),
-        click.option(
-            "--replace", "replaces", is_flag=True, help="Let a new worker process take the place of one that retires."
-        ),
+        click.option("--replace", "replaces", is_flag=True, help="Start a new worker process when one retires."),
         click.option(
             "--max-memory",
             metavar="SIZE",
             callback=_read_by(parse_size),
-            help="Retire with so much memory: 500MB, 2GB.  [default: worker_max_memory of the spider]",
+            help="Retire at this memory: 500MB, 2GB.  [default: worker_max_memory of the spider]",
         ),
         click.option(
             "--max-seconds",
             metavar="TIME",
             callback=_read_by(_seconds),
-            help="Retire after so long: 90s, 6h.  [default: worker_max_seconds of the spider]",
+            help="Retire after this time: 90s, 6h.  [default: worker_max_seconds of the spider]",
         ),
         click.option(
             "--max-pages",
             metavar="N",
             type=click.IntRange(min=0),
-            help="Retire after so many pages: finish those in hand, hand the rest back, exit with 0."
+            help="Retire after so many pages: finish pages in progress, return the other leases, return 0."
             "  [default: worker_max_pages of the spider]",
         ),
     ):
@@ -77,15 +72,15 @@ def _read_by(read: Callable[[str], Value]) -> Callable[[click.Context, click.Par
 
 
 def _seconds(text: str) -> float:
-    """A time, or a bare number of seconds, as the flag's name suggests."""
+    """A time, or a bare number of seconds."""
     return parse_duration(f"{text}s" if text.replace(".", "", 1).isdigit() else text)
 
 
-# Different from the codes of a worker that refuses to work: the fleet replaces a worker that ends with this one.
+# Differs from the return codes of a worker that refuses to work: the fleet replaces a worker with this one.
 BROKEN = 70
 
 
-@click.command(short_help="Join the fleet and work until told to stop.")
+@click.command(short_help="Join the fleet and work until stopped.")
 @click.argument("spider", metavar="FILE[:SPIDER]")
 @place_options(exists=False, archive=True, works=True, pipe=True)
 @click.option(
@@ -94,18 +89,18 @@ BROKEN = 70
 @kinds_option
 @exits_option
 @inbox_option
-@click.option("--other-code", is_flag=True, help="Work though the spider's files differ from the crawl's.")
+@click.option("--other-code", is_flag=True, help="Work although the spider's files differ from the crawl's.")
 @click.option("--name", hidden=True, help="The worker's name.")
 @click.option("--store-connections", type=int, hidden=True, help="Connections to the store's server.")
 @click.option("--parent", type=int, hidden=True, help="Stop when this process is no longer the parent.")
 @click.option("--black-box", type=int, hidden=True, help="The descriptor of memory that the parent reads.")
-@click.option("--metrics", metavar="[HOST:]PORT", help="Tell metrics for Prometheus there.  [default: nowhere]")
+@click.option("--metrics", metavar="[HOST:]PORT", help="Serve metrics for Prometheus here.  [default: none]")
 @limit_options
 @click.option("--burst", is_flag=True, help="End when the crawl is finished instead of waiting for the next.")
 @log_options
 @click.pass_obj
 def worker(
-    entry: Entry | None,
+    invocation: Invocation | None,
     /,
     spider: str,
     *,
@@ -115,7 +110,7 @@ def worker(
     replaces: bool,
     **options: Any,
 ) -> int:
-    """Join the fleet and work until told to stop.
+    """Join the fleet and work until stopped.
 
     \b
     Example: shoal worker books.py --frontier /srv/crawls/shoal.db
@@ -130,8 +125,8 @@ def worker(
 
         if black_box is not None:
             watched = Watched(BlackBox.inherited(black_box))
-            if entry is not None:
-                entry.box = watched.box
+            if invocation is not None:
+                invocation.box = watched.box
         try:
             return run(
                 work_on_crawls(
@@ -144,5 +139,5 @@ def worker(
             traceback.print_exc(file=sys.stderr)
             return BROKEN
 
-    # In a fleet the coordinator is the parent, and watches.
+    # In a fleet the parent, the coordinator, is the supervisor.
     return guarded(work, is_worker=options["parent"] is None, replaces=replaces)

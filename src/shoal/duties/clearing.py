@@ -51,12 +51,12 @@ def removals(crawls: Sequence[Crawl]) -> dict[str, Removal]:
     """The removal of each crawl of a frontier. Crawls that this version cannot read are kept."""
     readable = _readable(crawls)
     needed = needed_by(readable)
-    found = {crawl.id: Removal(stays="it is left alone") for crawl in crawls}
+    found = {crawl.id: Removal(stays="left alone") for crawl in crawls}
     for group in _by_spider(readable):
         settings = record_of(_newest(group)).settings
         ended, others = _divided(group)
         for crawl in others:
-            found[crawl.id] = Removal(stays=f"it is {crawl.state}")
+            found[crawl.id] = Removal(stays=str(crawl.state))
         for rank, crawl in enumerate(sorted(ended, key=_end_of, reverse=True)):
             found[crawl.id] = _removal(crawl, rank, settings, needer=needed.get(crawl.id, ""))
     return found
@@ -68,7 +68,7 @@ def _removal(crawl: Crawl, rank: int, settings: Settings, *, needer: str) -> Rem
     if needer:
         return msgspec.structs.replace(removal, stays=f"{needer} needs it")
     if rank == 0:
-        return msgspec.structs.replace(removal, stays="of its spider it is the last that ended")
+        return msgspec.structs.replace(removal, stays="newest of its spider")
     if settings.keep_crawls and rank >= settings.keep_crawls:
         by = f"keep_crawls = {settings.keep_crawls}"
         return msgspec.structs.replace(removal, removed_at=_end_of(crawl), removed_by=by)

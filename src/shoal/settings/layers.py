@@ -1,6 +1,6 @@
-"""Settings as they are given: merged from the file, the environment, the spider and the command line.
+"""Merges settings: weakest first the defaults, shoal.toml, SHOAL_ variables, the spider, the command line.
 
-An unknown name or a value of the wrong kind is an error that says what was meant."""
+An unknown name or a wrong value is an error with the nearest name or the expected form."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from shoal.settings.values import (
 )
 from shoal.text.near_names import did_you_mean, is_slip
 
-# Of a shoal.toml: `exits/configuration.py` and `duties/alerts/config.py` read them.
+# Other tables of a shoal.toml, read by `exits/configuration.py` and `duties/`.
 OTHER_TABLES = ("proxies", "accounts", "alerts", "schedules")
 NO_SETTINGS: Final = frozenset(
     {
@@ -59,14 +59,14 @@ NO_SETTINGS: Final = frozenset(
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """Settings with the origin of each value."""
+    """All settings, with the origin of each value."""
 
     values: Settings
     origins: dict[str, str]
 
 
 def resolve(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Resolved:
-    """Merge layers, weakest first; each is its origin and its settings."""
+    """Merge layers, weakest first; a layer is its origin and its values."""
     merged: dict[str, Any] = {}
     origins = dict.fromkeys(FIELDS, "default")
     for origin, layer in layers:
@@ -79,25 +79,23 @@ def resolve(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Resolved:
     _check_retention(values, origins["retention_archive"])
     check_search(values.pace, rate=values.rate, max_rate=values.max_rate)
     if values.merge == "fill" and parse_duration(values.freshness):
-        raise SettingError('freshness keeps out the pages that merge = "fill" waits for: use one of the two')
+        raise SettingError('freshness drops writes that merge = "fill" needs: use one of the two')
     return Resolved(values, origins)
 
 
 def _check_retention(values: Settings, origin: str) -> None:
     if values.retention_archive and not parse_duration(values.retention):
-        raise SettingError(
-            'retention_archive has what `retention` drops: also set how long the log is kept, such as "90d"'
-        )
-    # As of a variable of a shell that nobody has set. The lines would be lost.
+        raise SettingError('retention_archive stores what `retention` removes: also set `retention`, such as "90d"')
+    # Probably an unset shell variable: the log would be deleted instead of moved.
     if not values.retention_archive and values.retention and origin in ("environment", "command line"):
         raise SettingError(
-            f"retention_archive ({origin}) is empty, and `retention` would drop the lines: name an archive, or leave it"
+            f"retention_archive ({origin}) is empty, so `retention` would delete the log: name an archive, or leave it"
             " out"
         )
 
 
 def file_layer(path: Path) -> tuple[str, dict[str, Any]]:
-    """The settings of a shoal.toml without its other tables; an absent file has none."""
+    """The settings in a shoal.toml, without its other tables; empty if there is no file."""
     if not path.exists():
         return str(path), {}
     try:
@@ -110,13 +108,12 @@ def file_layer(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def environment_layer(environ: Mapping[str, str] = os.environ) -> tuple[str, dict[str, Any]]:
-    """SHOAL_MAX_DEPTH=3 sets max_depth; tuples are comma-separated."""
-    layer = {name.removeprefix("SHOAL_").lower(): text for name, text in environ.items() if _is_setting(name)}
-    return "environment", layer
-
-
-def _is_setting(variable: str) -> bool:
-    return variable.startswith("SHOAL_") and variable not in NO_SETTINGS
+    """SHOAL_MAX_DEPTH=3 sets max_depth; lists are comma-separated."""
+    return "environment", {
+        name.removeprefix("SHOAL_").lower(): text
+        for name, text in environ.items()
+        if name.startswith("SHOAL_") and name not in NO_SETTINGS
+    }
 
 
 Value = TypeVar("Value")
@@ -143,7 +140,7 @@ _DURATIONS: Final = frozenset(
         "worker_max_seconds",
     }
 )
-# Numbers that people may write with a unit.
+# Numbers that may have a unit.
 _WITH_UNIT: dict[str, Callable[[str], float]] = {"max_bytes": parse_size, "max_seconds": parse_duration}
 _CHECKS_OF_MANY: dict[str, Callable[[Sequence[str]], object]] = {
     "allow_addresses": check_networks,
@@ -154,7 +151,9 @@ _CHECKS_OF_MANY: dict[str, Callable[[Sequence[str]], object]] = {
 def _convert(name: str, value: Any, origin: str) -> Any:
     field = FIELDS.get(name)
     if field is None and name in PLACE_VARIABLES:
-        raise SettingError(f"{name!r} ({origin}) is a place, no setting: set {PLACE_VARIABLES[name]}, or give --{name}")
+        raise SettingError(
+            f"{name!r} ({origin}) is a place, not a setting: set {PLACE_VARIABLES[name]}, or give --{name}"
+        )
     if field is None:
         hint = did_you_mean(name, FIELDS, otherwise="`shoal settings` lists them all")
         raise SettingError(f"unknown setting {name!r} ({origin}); {hint}")
@@ -177,7 +176,7 @@ def _convert(name: str, value: Any, origin: str) -> Any:
 
 
 def _as_written(name: str, value: Any, origin: str) -> Any:
-    """A value with what its setting lets people write: lists as texts, numbers with units, texts as bare numbers."""
+    """The value in the type of its setting, where another form is allowed: lists as text, numbers with units."""
     if isinstance(value, str) and isinstance(FIELDS[name].default, tuple):
         return [part.strip() for part in value.split(",") if part.strip()]
     if name == "max_failures" and type(value) in (int, float):
@@ -190,19 +189,19 @@ def _as_written(name: str, value: Any, origin: str) -> Any:
 
 
 def _expected(kind: Any, error: msgspec.ValidationError) -> str:
-    """What a setting takes: one of its words, or what the validation says."""
+    """What a setting accepts: its words, else the message of the validation."""
     words = _words(kind)
     return f"expected {' or '.join(map(repr, words))}" if words else str(error).lower().partition(", got ")[0]
 
 
 def _words(kind: Any) -> tuple[str, ...]:
-    """The words that a type allows; none where it is not about words."""
+    """The words of a Literal type; else none."""
     parts = get_args(kind)
     return parts if get_origin(kind) is Literal else tuple(word for part in parts for word in _words(part))
 
 
 def _is_bare(text: str) -> bool:
-    """Whether it is a number without a unit."""
+    """Whether the text is a number without a unit."""
     return text.replace(".", "", 1).isdecimal()
 
 
@@ -226,11 +225,10 @@ OF_SCRAPY: Final = {
 
 
 def refuse_near_misses(attributes: Mapping[str, Any], origin: str) -> None:
-    """Refuse attributes of a spider that are almost a setting: people who wrote `raet` meant `rate`. So are those that
-    limit a crawl in Scrapy and would do nothing here."""
+    """Refuse spider attributes that are almost a setting (`raet`), and Scrapy's names that would do nothing here."""
     for name, value in attributes.items():
         if (ours := OF_SCRAPY.get(name.lower())) is not None:
-            raise SettingError(f"{name!r} ({origin}) is a name of Scrapy, which does nothing here: write {ours!r}")
+            raise SettingError(f"{name!r} ({origin}) is a name from Scrapy that does nothing here: write {ours!r}")
         near = next((setting for setting in FIELDS if _could_be(value, setting) and is_slip(name, setting)), None)
         if near and name not in FIELDS:
             raise SettingError(
@@ -240,6 +238,6 @@ def refuse_near_misses(attributes: Mapping[str, Any], origin: str) -> None:
 
 
 def _could_be(value: Any, setting: str) -> bool:
-    """Whether the setting could have such a value: `rates = {"a": 1}` is no slip."""
+    """Whether the value could be meant for the setting: `rates = {"a": 1}` is no typing error."""
     kinds = (str, int, float)
     return isinstance(value, (*kinds, list, tuple, set) if isinstance(FIELDS[setting].default, tuple) else kinds)

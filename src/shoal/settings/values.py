@@ -1,4 +1,4 @@
-"""Settings that are written as texts: rates, durations, sizes, limits of failures, kinds, networks, machines."""
+"""Parsers and checks for values written as text: rates, durations, sizes, deadlines, kinds, networks, machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from shoal.errors import SettingError
 from shoal.text.near_names import did_you_mean
 
 MIN_BLOOM_ERROR, MAX_BLOOM_ERROR = 1e-9, 0.1
-# Pages are visited again no more often than this.
 MIN_REVISIT_SECONDS: Final = 1.0
 _DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -57,7 +56,7 @@ def parse_size(text: str) -> int:
 
 
 class Deadline(NamedTuple):
-    """A time of day, maybe of a day, in a time zone, or in that of this machine."""
+    """A time of day; day None: the next one; zone None: this machine's time zone."""
 
     day: date | None
     time: time
@@ -80,7 +79,7 @@ def parse_deadline(text: str) -> Deadline | None:
 
 
 def _zone(name: str | None) -> tzinfo | None:
-    """The time zone of this name or offset; None: this machine's."""
+    """The time zone with this name or offset; None: this machine's."""
     if name is None:
         return None
     if name == "Z" or name[0] in "+-":
@@ -93,7 +92,7 @@ def _zone(name: str | None) -> tzinfo | None:
 
 
 def _no_zone(name: str, known: Sequence[str]) -> str:
-    """Why there is no such time zone, and what to write or install."""
+    """The message for an unknown time zone: what to write or install."""
     if not known:
         return f"this machine knows no time zones: install tzdata (apt or pip) for {name}, or write its hours as +01:00"
     hint = did_you_mean(name, known, otherwise="write it as Europe/Berlin or UTC")
@@ -101,8 +100,9 @@ def _no_zone(name: str, known: Sequence[str]) -> str:
 
 
 def deadline_at(text: str, *, now: float) -> float:
-    """The moment of a deadline as a Unix time: the one that it names, or the next one of its time of day. A time that
-    the change of the clocks skips is as much later; one that comes twice is the first."""
+    """The deadline as a Unix time. Without a day: the next such time of day after `now`.
+
+    At a clock change, a skipped time is moved to after the gap; of a repeated time the first one counts."""
     deadline = parse_deadline(text)
     if deadline is None:
         raise ValueError("there is no deadline")
@@ -123,14 +123,14 @@ def parse_revisit(text: str) -> float:
 
 
 def written_revisit(seconds: float | None) -> str | None:
-    """The text that says so many seconds between the visits of a page; None: none was given."""
+    """The inverse of parse_revisit; None stays None."""
     if seconds is None:
         return None
     return f"{seconds:f}s" if seconds else "never"
 
 
 def parse_revisit_bounds(text: str) -> tuple[float, float]:
-    """The shortest and the longest time between the visits of a page, in seconds: "1h-7d"; empty: 0 and 0."""
+    """Shortest and longest seconds between two visits of a page: "1h-7d"; an empty text is 0 and 0."""
     if not text:
         return 0.0, 0.0
     shortest, dash, longest = text.partition("-")
@@ -144,18 +144,18 @@ def parse_revisit_bounds(text: str) -> tuple[float, float]:
 
 
 def check_revisits(revisit: str, bounds: str) -> None:
-    """Refuse bounds without a time that they are about, and a time that lies outside its bounds."""
+    """Refuse revisit_bounds without revisit, and a revisit outside its bounds."""
     seconds, (shortest, longest) = parse_revisit(revisit), parse_revisit_bounds(bounds)
     if longest and not seconds:
         raise SettingError(
-            f"revisit_bounds {bounds!r} needs revisit, the time until the second visit, as revisit = 24h"
+            f"revisit_bounds {bounds!r} needs revisit, the time until the second visit, such as revisit = 24h"
         )
     if longest and not shortest <= seconds <= longest:
-        raise SettingError(f"revisit {revisit!r} does not lie within revisit_bounds {bounds!r}: change one of the two")
+        raise SettingError(f"revisit {revisit!r} is outside revisit_bounds {bounds!r}: change one of the two")
 
 
 def check_search(pace: str, *, rate: str, max_rate: str) -> None:
-    """Refuse a search for a host's pace that has no end, or nowhere to begin."""
+    """Refuse pace = "search" without an upper limit, or without a first rate below it."""
     if pace != "search":
         if max_rate:
             raise SettingError(
@@ -163,7 +163,7 @@ def check_search(pace: str, *, rate: str, max_rate: str) -> None:
             )
         return
     if not max_rate:
-        raise SettingError('pace = "search" needs max_rate, the most that a host may be asked, as max_rate = "50/s"')
+        raise SettingError('pace = "search" needs max_rate, the upper limit for one host, such as max_rate = "50/s"')
     if (first := parse_rate(rate)) == 0:
         raise SettingError('pace = "search" begins at `rate` and cannot begin at "unlimited": write it as 1/s')
     try:
@@ -172,24 +172,25 @@ def check_search(pace: str, *, rate: str, max_rate: str) -> None:
         raise SettingError(f"max_{error}") from None
     if fastest == 0:
         raise SettingError(
-            f"max_rate {max_rate!r} is no end for a search: write the most that a host may be asked, as 50/s"
+            f"max_rate {max_rate!r} is no limit for a search: write the upper limit for one host, such as 50/s"
         )
     if fastest >= first:
         raise SettingError(
-            f"max_rate {max_rate!r} is no end for a search that begins at rate {rate!r}: raise max_rate, or lower rate"
+            f"max_rate {max_rate!r} is not above rate {rate!r}, where the search begins: raise max_rate, or lower rate"
         )
 
 
 def check_kind(kind: object, *, what: str = "kind") -> None:
-    """Refuse what cannot be the name of a kind of tasks."""
+    """Refuse a value that cannot be the name of a kind of worker."""
     if not isinstance(kind, str) or _KIND.fullmatch(kind) is None:
         raise SettingError(
-            f"{what} {kind!r} is no kind: write a name of at most 32 small letters, digits, - and _, such as browser"
+            f"{what} {kind!r} is not a kind: write a name of at most 32 lower-case letters, digits, - and _, such as"
+            " browser"
         )
 
 
 def parse_kinds(text: str) -> tuple[str, ...]:
-    """The kinds that a worker is told to do: "browser,http"."""
+    """The kinds of a worker: "browser,http"."""
     kinds = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for kind in kinds:
         check_kind(kind, what="--kinds")
@@ -197,7 +198,7 @@ def parse_kinds(text: str) -> tuple[str, ...]:
 
 
 def parse_max_failures(text: str) -> tuple[float, bool]:
-    """The limit, and whether it is a share of the pages in percent: "50%" or "100"."""
+    """The limit, and whether it is in percent of the pages: "50%" or "100"."""
     match = _FAILURES.fullmatch(text)
     if match is None or float(match[1] or 0) > 100:
         raise SettingError(
@@ -207,7 +208,7 @@ def parse_max_failures(text: str) -> tuple[float, bool]:
 
 
 def check_dedup(text: str, *, ttl: float = 0.0) -> None:
-    """Refuse any `dedup` but "exact" and "bloom:" with a share of new URLs to miss. Only exact keys can expire."""
+    """Refuse any `dedup` but "exact" and "bloom:SHARE" (share of new URLs to miss). Only exact keys can expire."""
     kind, _, share = text.partition(":")
     try:
         is_right = kind == "bloom" and MIN_BLOOM_ERROR <= float(share) <= MAX_BLOOM_ERROR
@@ -216,20 +217,20 @@ def check_dedup(text: str, *, ttl: float = 0.0) -> None:
     if text != "exact" and not is_right:
         raise SettingError(f"dedup {text!r} is not understood: write exact, or bloom:0.001 (at most {MAX_BLOOM_ERROR})")
     if ttl and text != "exact":
-        raise SettingError(f"dedup_ttl needs dedup=exact: with dedup={text} no single URL can be forgotten")
+        raise SettingError(f"dedup_ttl needs dedup=exact: with dedup={text} single URLs cannot expire")
 
 
 def check_networks(entries: Sequence[str]) -> None:
-    """Refuse entries that are neither an address nor a network, such as 10.1.0.0/16."""
+    """Refuse entries that are neither an address nor a network."""
     for entry in entries:
         try:
             ipaddress.ip_network(entry)
         except ValueError:
-            raise SettingError(f"allow_addresses entry {entry!r} is no network: write it as 10.1.0.0/16") from None
+            raise SettingError(f"allow_addresses entry {entry!r} is not a network: write it as 10.1.0.0/16") from None
 
 
 class MachineSize(NamedTuple):
-    """A size of machine that can be had: its cores, its memory, and what it costs per hour."""
+    """A machine size: cores, memory in GB, price per hour."""
 
     cores: int
     gigabytes: float
@@ -237,7 +238,7 @@ class MachineSize(NamedTuple):
 
 
 def parse_machine(text: str) -> MachineSize:
-    """A size of machine: "4 cores 8 GB 0.18/h"."""
+    """A machine size: "4 cores 8 GB 0.18/h"."""
     match = _MACHINE.fullmatch(text)
     if match is None or not float(match[2]):
         raise SettingError(f"machines entry {text!r} is not understood: write it as 4 cores 8 GB 0.18/h")
@@ -245,5 +246,5 @@ def parse_machine(text: str) -> MachineSize:
 
 
 def parse_machines(entries: Sequence[str]) -> list[MachineSize]:
-    """Sizes of machines, in their order."""
+    """Machine sizes, in the order given."""
     return [parse_machine(entry) for entry in entries]

@@ -1,4 +1,4 @@
-"""Errors as people read them: short, in one line or with a traceback, without secrets; counts with their noun."""
+"""Formats errors for people, without secrets; also counts with their noun, and durations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def duration(seconds: float) -> str:
 
 
 def line_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
-    """An error in one line, for a reason. Secrets that it quotes are masked."""
+    """An error in one line, as a reason; quoted secrets are masked."""
     try:
         text = str(error)
     except Exception:
@@ -50,13 +50,13 @@ def line_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
 
 
 def kind_of(error: BaseException) -> str:
-    """The name of an error's type, as text that can be stored."""
+    """The name of an error's type, as storable text."""
     return _encodable(type(error).__name__)[:LONGEST_KIND]
 
 
 def code_line_of(error: BaseException, *, files: Collection[str]) -> str:
-    """The innermost line of an error's traceback that lies in these files or in modules beside them, as books.py:14;
-    empty: none does. An error that only wraps another is looked for in that one, too."""
+    """The innermost line of an error's traceback in these files or modules beside them, as books.py:14; else empty.
+    Causes of the error are searched too."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -70,21 +70,22 @@ def code_line_of(error: BaseException, *, files: Collection[str]) -> str:
 
 
 def reason_of(text: str, *, secrets: Iterable[str]) -> str:
-    """A spider's own text in one line, for a reason. Secrets in it are masked."""
-    # Secrets are masked before the text is cut: half a password would not be found.
+    """A text in one line, as a reason; secrets are masked."""
+    # Masked before the text is cut: half a password would not be found.
     return " ".join(without(secrets, _encodable(text[:LONGEST_ERROR])).split())[:500]
 
 
 def traceback_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
-    """The last lines of a traceback, for the dead letter. Secrets that it quotes are masked."""
+    """The last lines of a traceback, for a dead letter; quoted secrets are masked."""
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
-    # Errors quote their input, and a page's text may be megabytes long.
+    # Errors quote their input, which may be a page of megabytes.
     text = "\n".join(line[: 2 * LONGEST_LINE] for line in lines[-TRACEBACK_LINES:])
-    return "\n".join(_shortened(line) for line in without(secrets, _encodable(text)).splitlines())
+    masked = without(secrets, _encodable(text)).splitlines()
+    return "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in masked)
 
 
 def _own_name(path: str, files: Collection[str]) -> str:
-    """The path as its owner calls it, if it is one of these files or lies beside one; installed packages do not."""
+    """The short path of a file among or beside `files`, except installed packages; else empty."""
     path = os.path.abspath(path)
     if path in files:
         return os.path.basename(path)
@@ -97,15 +98,11 @@ def _own_name(path: str, files: Collection[str]) -> str:
     return ""
 
 
-def _shortened(line: str) -> str:
-    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
-
-
 def _encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def is_of_lost_line(error: RuntimeError) -> bool:
-    """Whether this is uvloop's error of writing to a line that was just lost; asyncio has an OSError for it."""
+    """Whether this is uvloop's error for a write to a lost connection; asyncio raises an OSError."""
     text = str(error)
     return "handler is closed" in text or "closed=True" in text or "transport is clos" in text

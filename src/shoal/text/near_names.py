@@ -1,4 +1,4 @@
-"""Names that people misspell, and the ones that they may have meant. Pure functions."""
+"""Finds the known name nearest to a misspelt one. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ ALMOST_EQUAL: Final = 0.9
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that was most likely meant; empty if none is like it."""
+    """The most similar known name; empty if none is similar."""
     return next(iter(difflib.get_close_matches(name, known, n=1)), "")
 
 
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
-    """The question after the nearest name, for the end of a message; else another advice."""
+    """ "did you mean …?" with the nearest name, for the end of a message; else `otherwise`."""
     near = nearest(name, known)
     return f"did you mean {near!r}?" if near else otherwise
 
 
 def is_slip(name: str, meant: str) -> bool:
-    """Whether a name is another one with a slip of the keyboard. Near short ones are other words: rate, date."""
+    """Whether `name` is `meant` with a typing error. Similar short names are other words: rate, date."""
     if name.lower() == meant:
         return True
     if len(meant) < SHORTEST_EDITED:

@@ -1,4 +1,4 @@
-"""Secrets: headers and where they may go, passwords in URLs, and texts without either."""
+"""Masks secrets: headers, passwords and tokens in URLs, secrets quoted in texts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BARE_USERINFO: Final = re.compile(r"^(?!mailto:)[^/?#\s@]*:[^/?#\s@]*@")
 
 
 def has_secrets(headers: Mapping[str, str]) -> bool:
-    """Whether any of these headers is for its own origin alone."""
+    """Whether any of these headers may only go to its own origin."""
     return any(name.lower() in SECRET_HEADERS for name in headers)
 
 
@@ -43,17 +43,17 @@ def without_secrets(headers: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def masked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers as people may see them, by name only: any value may be a secret of the spider."""
+    """The headers with all values masked: any value may be a secret."""
     return dict.fromkeys(headers, MASK)
 
 
 def masked_text(text: str) -> str:
-    """A text without the user names and passwords of its URLs, and without the values of secret headers."""
+    """A text without user names and passwords of URLs and values of secret headers."""
     return _IN_TEXT.sub(rf"\1{MASK}", _BARE_USERINFO.sub("", _USERINFO.sub("", text)))
 
 
 def secrets_in(headers: Mapping[str, str] | None) -> list[str]:
-    """The secrets of a request's headers: their values, and the tokens in these."""
+    """The values of a request's secret headers, and the tokens in them."""
     values = [value for name, value in (headers or {}).items() if name.lower() in SECRET_HEADERS]
     return [*values, *(piece for value in values for piece in _PIECES.findall(value))]
 
@@ -72,7 +72,7 @@ def masked(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if not separator:
         return url
-    # Up to the last @, wherever it is: an @ behind the host may belong to a password that was not escaped.
+    # Up to the last @: an @ after the host may belong to an unescaped password.
     who, at, where = ("", "", rest) if rest.startswith("/") else rest.rpartition("@")
     name, colon, _ = who.partition(":")
     shown = _SECRET_OPTION.sub(r"\1***", where)
@@ -80,11 +80,11 @@ def masked(url: str) -> str:
 
 
 def masked_page_url(url: str) -> str:
-    """The URL of a page, or a text with some, without users, passwords and parameters that are secret by their name."""
+    """A page's URL, or a text with URLs, without users, passwords and parameters with secret names."""
     return _SECRET_PARAMETER.sub(rf"\1{MASK}", _USERINFO.sub("", url))
 
 
 def visible_origin(url: str) -> str:
-    """A URL as people may see it: user and host, without password, path and query."""
+    """A URL with user and host only: no password, path or query."""
     scheme, separator, rest = masked(url).partition("://")
     return f"{scheme}{separator}{re.split('[/?#]', rest)[0]}"

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from shoal.cli.crawl_choice import named
 from shoal.cli.display.numbers import several
 from shoal.cli.display.progress import line_of, picture
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.summary import Summary, headline, show_summary
 from shoal.cli.display.tables import FORMER_SHOWN, LANES_SHOWN, show_crew, show_lanes
 from shoal.cli.status import View, show_view
-from shoal.cli.which import named
 from shoal.cli.why import sentence
 from shoal.crawl.opening import Places
 from shoal.crawl.places import ResultPlaces

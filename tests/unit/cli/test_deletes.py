@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.delete import Deletes, Wanted
+from shoal.cli.delete import AlsoDelete, Deleter
 from shoal.cli.display.screen import Screen
 from shoal.crawl.opening import Places, shared_results
 from shoal.model import Crawl, CrawlState
@@ -25,9 +25,9 @@ class Watched(MemoryFrontier):
         await super().set_state(crawl, state, reason=reason)
 
 
-@pytest.mark.parametrize(("wanted", "given"), [(Wanted(), ()), (Wanted(log=True), (CrawlState.CANCELLED,))])
+@pytest.mark.parametrize(("also", "given"), [(AlsoDelete(), ()), (AlsoDelete(log=True), (CrawlState.CANCELLED,))])
 async def test_an_unfinished_crawl_is_cancelled_only_where_more_goes_than_what_the_frontier_has(
-    tmp_path: Path, wanted: Wanted, given: tuple[CrawlState, ...]
+    tmp_path: Path, also: AlsoDelete, given: tuple[CrawlState, ...]
 ) -> None:
     # To cancel one in a file changes each of its tasks in one transaction, for which all others wait.
     frontier = Watched(clock=FakeClock())
@@ -36,7 +36,7 @@ async def test_an_unfinished_crawl_is_cancelled_only_where_more_goes_than_what_t
     (tmp_path / "shoal.db").touch()
     places = Places(frontier=str(tmp_path / "shoal.db"), store=str(tmp_path / "shoal.db"))
     async with shared_results() as results:
-        deletes = Deletes(frontier, results, places=places, wanted=wanted, screen=Screen())
-        await deletes.carry_out(await deletes.look(crawl), crawl)
+        deleter = Deleter(frontier, results, places=places, also=also, screen=Screen())
+        await deleter.carry_out(await deleter.plan(crawl), crawl)
     assert frontier.given == given
     assert await frontier.crawls() == []

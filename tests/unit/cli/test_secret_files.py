@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli.secret_files import read_secret_files
 from shoal.errors import UsageError
+from shoal.settings.variables import read_secret_files
 
 
 def secret(tmp_path: Path, text: str) -> str:
@@ -57,7 +57,7 @@ def test_the_password_belongs_to_a_url_that_lies_in_a_file_too(tmp_path: Path) -
         ({"SHOAL_TOKEN_FILE": "missing"}, "missing of SHOAL_TOKEN_FILE cannot be read"),
         ({"SHOAL_TOKEN_FILE": "empty"}, "empty of SHOAL_TOKEN_FILE is empty"),
         ({"SHOAL_TOKEN_FILE": "lines"}, "lines of SHOAL_TOKEN_FILE has several lines"),
-        ({"SHOAL_STORE_PASSWORD_FILE": "secret"}, "SHOAL_STORE has no URL that it belongs to"),
+        ({"SHOAL_STORE_PASSWORD_FILE": "secret"}, "SHOAL_STORE has no URL"),
         ({"SHOAL_STORE": "postgresql://a:b@db/", "SHOAL_STORE_PASSWORD_FILE": "secret"}, "both have a password"),
     ],
 )

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from shoal.cli.process.worker_process import LONGEST_LOOK_SECONDS, LOOK_SECONDS, pause_after
+from shoal.cli.process.worker_process import LONGEST_POLL_SECONDS, POLL_SECONDS, pause_after
 
 
 @pytest.mark.parametrize(
-    ("look", "pause"), [(0.002, LOOK_SECONDS), (0.1, 2.0), (0.4, 8.0), (60.0, LONGEST_LOOK_SECONDS)]
+    ("look", "pause"), [(0.002, POLL_SECONDS), (0.1, 2.0), (0.4, 8.0), (60.0, LONGEST_POLL_SECONDS)]
 )
 def test_where_looking_takes_long_it_is_done_less_often(look: float, pause: float) -> None:
     assert pause_after(look) == pytest.approx(pause)

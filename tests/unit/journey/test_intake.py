@@ -353,5 +353,5 @@ def test_a_step_that_nobody_can_do_is_refused_where_it_is_written(step: dict[str
 
 @pytest.mark.parametrize("kind", ["Browser", "", "a,b", "a:b", "x" * 33, 7])
 def test_a_kind_that_is_no_name_is_refused_in_the_spider(kind: Any) -> None:
-    with pytest.raises(UsageError, match="is no kind: write a name"):
+    with pytest.raises(UsageError, match="is not a kind: write a name"):
         take(Request("/x", kind=kind))

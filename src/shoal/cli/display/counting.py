@@ -1,4 +1,4 @@
-"""A count shown while it grows: in place on a terminal, else as a line every few seconds."""
+"""Shows a growing count: in place on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class Counting:
-    """Shows a text that changes, as often as people can read it."""
+    """Shows a changing text, as often as people can read it."""
 
     def __init__(self, screen: Screen, live: Live | None, *, clock: Callable[[], float]) -> None:
         self._screen = screen
@@ -38,7 +38,7 @@ class Counting:
             yield cls(screen, live, clock=clock)
 
     async def during(self, work: Coroutine[Any, Any, Result], text: str) -> Result:
-        """Await work that cannot count: the text is shown with the time that it has taken."""
+        """Await work that cannot count, and show the text with the elapsed time."""
         began, task = self._clock(), asyncio.ensure_future(work)
         try:
             while not (await asyncio.wait([task], timeout=PICTURE_SECONDS))[0]:
@@ -48,7 +48,7 @@ class Counting:
             task.cancel()
 
     def show(self, text: Callable[[], str]) -> None:
-        """Show the text if it is time to; only then is it made."""
+        """Show the text if it is time; only then is `text` called."""
         if self._clock() < self._next:
             return
         self._next = self._clock() + self._seconds
@@ -60,7 +60,7 @@ class Counting:
 
 @contextmanager
 def counting_export(screen: Screen, output: str, *, noun: str = "item") -> Iterator[Callable[[int, int], None] | None]:
-    """Shows how far an export is: for its `show`. Items on standard output show it themselves."""
+    """The `show` callback of an export; None for standard output, where the items are seen."""
     if output == "-":
         yield None
         return

@@ -1,4 +1,4 @@
-"""Differences between items as people and scripts see them: a table, lines with tabs or one JSON document."""
+"""Writes the differences of `shoal diff`: a table, tab-separated lines or one JSON document."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = ("change", "when", "key", "url", "fields")
 
 
 class DifferenceLines:
-    """Where differences are written one by one. On a terminal the first ones are a table, else each is a line."""
+    """Writes differences one by one: on a terminal the first ones as a table, else each as a line."""
 
     def __init__(self, screen: Screen, *, as_json: bool) -> None:
         self._screen = screen
@@ -62,7 +62,7 @@ def total(counts: Mapping[str, int], spider: str, *, since: float, until: float)
 
 
 def changed_fields(one: Difference) -> list[str]:
-    """The names of the fields that differ; none where one of the contents is not known."""
+    """The names of the fields that differ; empty if the contents before or after are unknown."""
     before, after = _fields(one.before), _fields(one.after)
     if before is None or after is None:
         return []

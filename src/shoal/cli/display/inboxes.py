@@ -1,4 +1,4 @@
-"""What people read of inboxes: where to push, what waits there, and what takes it."""
+"""Messages about inboxes: where to push URLs, which entries wait, which command takes them."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 MOST_NAMED: Final = 8
-FILE = "FILE"  # of a spider that no crawl was begun from
+FILE = "FILE"  # the placeholder for a spider without a crawl
 
 
 def with_inbox(places: Places, folder: str | None, *, spiders: Sequence[type[Spider]]) -> Places:
-    """The places with the folder of --inbox as that of the spider, which is made. Refuses one that nobody would watch
-    or that cannot be made."""
+    """The places with the folder of --inbox, which is created, as the spider's inbox. Refused if the frontier is a
+    server, where no folder is read."""
     if not folder:
         return places
     given = INBOX_VARIABLE if os.environ.get(INBOX_VARIABLE) == folder else "--inbox"
     if file_of(places.frontier) is None:
         raise UsageError(
-            f"{given} {folder}: a folder is watched where the frontier is a file; here programs push to shoal:inbox:"
+            f"{given} {folder}: a folder is read only if the frontier is a file; here programs push to shoal:inbox:"
             f"{spider_name(spiders[0])}: leave {given} out"
         )
     if len(spiders) > 1:
         names = ", ".join(spider.__name__ for spider in spiders)
         raise UsageError(
-            f"{given} {folder} is the folder of one spider, and the file has {names}: name one, as FILE:NAME"
+            f"{given} {folder} is the inbox of one spider, and the file has {names}: name one as FILE:NAME"
         )
     if Path(folder).exists() and not Path(folder).is_dir():
-        raise UsageError(f"{given} {folder} is no folder")
-    _make(folder)  # refused before a crawl begins
+        raise UsageError(f"{given} {folder} is not a folder")
+    _make(folder)  # an error here comes before the crawl begins
     return msgspec.structs.replace(places, inboxes={spider_name(spiders[0]): folder})
 
 
 def waits_line(crawl: Crawl, places: Places) -> str:
-    """That a run stays, and how to feed it. The folder is made, so that there is one to put files into."""
+    """The message that a --stay run waits, and how to add URLs. Creates the inbox's folder."""
     push = fed_line(crawl.spider, places)
     add = command(f"add {quote(crawl.id)} URL", places)
-    return f"{crawl.id} stays until it is told to stop: {push}, or `{add}`"
+    return f"{crawl.id} stays until you stop it: {push}, or `{add}`"
 
 
 def fed_line(name: str, places: Places) -> str:
-    """How to feed the inbox of a spider. A folder is made, so that there is one to put files into."""
+    """How to push URLs to a spider's inbox. Creates the folder, if the inbox is one."""
     place = inbox_beside(places).place(name)
     if file_of(places.frontier) is None:
         return f"push URLs to {place}"
@@ -75,12 +75,13 @@ def _make(place: str) -> None:
     try:
         Path(place).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"the inbox {place} cannot be made: {error.strerror}: --inbox FOLDER names another") from None
+        raise UsageError(
+            f"the inbox {place} cannot be created: {error.strerror}: --inbox FOLDER names another"
+        ) from None
 
 
 async def say_inboxes(crawls: Sequence[Crawl], *, places: Places, say: Say) -> None:
-    """Say which of these crawls, and of their spiders, have entries in their inbox that nobody took, with the command
-    that takes them."""
+    """Say which of these crawls and their spiders have waiting inbox entries, with the command that takes them."""
     newest: dict[str, Crawl] = {}
     for crawl in crawls:
         newest.setdefault(crawl.spider, crawl)
@@ -93,7 +94,7 @@ async def say_inboxes(crawls: Sequence[Crawl], *, places: Places, say: Say) -> N
 
 
 async def say_old_inboxes(crawl: Crawl, job: Job, *, frontier: Frontier, say: Say) -> None:
-    """Say which ended crawls of the spider's file have entries in their inbox: this run does not take them."""
+    """Say which ended crawls of the spider's file have inbox entries, which this run does not take."""
     crawls = await crawls_of(job.spider, frontier=frontier)
     mine = own_crawls(crawls, reference=job.reference, places=job.places)
     ended = [one for one in mine if one.id != crawl.id and not is_unfinished(one.state)]
@@ -107,8 +108,9 @@ async def say_old_inboxes(crawl: Crawl, job: Job, *, frontier: Frontier, say: Sa
 async def say_unread(
     crawls: Sequence[Crawl], *, places: Places, frontier: Frontier | None, named: Sequence[str] = (), say: Say
 ) -> None:
-    """Say which inboxes have entries that nobody takes now; `named`: only these. A file that is not there yet is no
-    `frontier`."""
+    """Say which inboxes have entries that no process takes now.
+
+    named: only these inboxes. frontier: None if its file does not exist yet."""
     readers = {} if frontier is None else await read_readers(frontier)
     folders = {name: reader.folder for name, reader in readers.items() if reader.folder}
     waiting = read_now(readers, now=time.time())
@@ -119,20 +121,18 @@ async def say_unread(
 
 
 def _unknown_line(found: UnreadInbox, entries: str) -> str:
-    """That entries wait under a name that nobody knows here, and what may have been meant."""
+    """The message about entries under an unknown name, with the nearest known name."""
     meant = f"did you mean {found.near!r}? " if found.near else ""
     read = (
         f"Read here: {', '.join(found.read[:MOST_NAMED])}{' and more' if len(found.read) > MOST_NAMED else ''}"
         if found.read
-        else "Nobody reads an inbox here now: `shoal worker FILE` reads that of its spider"
+        else "No inbox is read here now: `shoal worker FILE` reads its spider's inbox"
     )
-    return (
-        f"{entries} in {found.place}: {found.name!r} is no crawl and no spider that this frontier knows: {meant}{read}"
-    )
+    return f"{entries} in {found.place}: {found.name!r} is neither a crawl nor a spider of this frontier: {meant}{read}"
 
 
 def unread_line(found: UnreadInbox, *, places: Places) -> str:
-    """That entries wait which nobody takes, and what does."""
+    """The message about waiting entries, with the command that takes them."""
     entries, crawl = several(found.entries, "entry"), found.crawl
     if crawl is None:
         return _unknown_line(found, entries)

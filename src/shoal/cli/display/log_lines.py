@@ -1,4 +1,4 @@
-"""Where log lines go: as text beside what people see, or as JSON, one object a line, in place of it."""
+"""Log output of a process: text lines beside the messages, or JSON, one object per line, for everything."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _OFF: Final = logging.CRITICAL + 1
 
 
 def begin_logs(form: LogFormat, level: str | None, *, is_of_fleet: bool = False) -> None:
-    """Let this process, and the workers that it starts, log in this form, from this level on.
+    """Let this process and the workers that it starts log in this form, from this level on.
 
-    Without a level: text has the warnings of spiders and nothing of shoal's own, as people are told the rest in other
-    words; JSON has everything but pages that went well. `is_of_fleet`: a coordinator reads what this process writes."""
+    Without a level: text logs the warnings of spiders only, since messages say the rest; JSON logs everything but
+    successful pages. is_of_fleet: a coordinator reads the output of this process."""
     os.environ[LOG_FORMAT_VARIABLE] = form
     if level is not None:
         os.environ[LOG_LEVEL_VARIABLE] = level
@@ -54,12 +54,12 @@ def _listen(name: str, handler: logging.Handler, level: int) -> None:
         logger.removeHandler(former)
     logger.addHandler(handler)
     logger.setLevel(level)
-    # A spider file that sets up logging of its own would show each line a second time.
+    # A spider file that configures logging would print each line twice.
     logger.propagate = False
 
 
 class TextLog(logging.Handler):
-    """Writes lines where prints go at this moment: beside a live display, not into it."""
+    """Writes to the current sys.stderr, so that a live display is not damaged."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if getattr(record, FIELDS, {}).get(SAID):
@@ -81,10 +81,10 @@ class JsonLog(logging.Handler):
 
 
 class JsonLines(io.TextIOBase):
-    """In place of standard error: every line that is written for people becomes a JSON object as well.
+    """Replaces standard error: every line written for people becomes a JSON object too.
 
-    `prefix` comes before each object, so that a coordinator knows the lines of its workers; `passes` is the one that it
-    looks for. Only these processes know it: what a page says that looks like a log line is only text in one."""
+    prefix: a secret mark before each object of a worker, so that page text cannot forge a log line. passes: the mark
+    by which a coordinator recognises its workers' objects and passes them on."""
 
     def __init__(
         self, stream: TextIO, *, prefix: str = "", passes: str = "", clock: Callable[[], float] = time.time

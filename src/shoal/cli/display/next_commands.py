@@ -1,4 +1,4 @@
-"""Commands that messages name: whole lines that work when they are pasted into a shell in the same folder."""
+"""Builds the commands in messages: complete lines to paste into a shell in the same folder."""
 
 from __future__ import annotations
 
@@ -24,27 +24,26 @@ from shoal.model import Crawl
 from shoal.settings.table import ARCHIVE_VARIABLE, EXITS_VARIABLE, FRONTIER_VARIABLE, STORE_VARIABLE, Settings
 from shoal.text.secrets import masked
 
-# Spiders that come with shoal: their start is not in their file, so that no line made here could run them again.
+# shoal's own spiders: their start is not in their file, so no command built here could run them again.
 OWN_SPIDERS = "shoal."
 
 quote = shlex.quote
 
 
 def command(line: str, places: Places, *, by: str = "", environ: Mapping[str, str] = os.environ) -> str:
-    """A command on the same crawl, with the options for its places that it needs; `line` is as people type it, `by`
-    how they call shoal.
+    """A command with the options for these places that it needs, except those in the environment.
 
-    A place that the environment names is left out. A password is not shown: the line says what to write there."""
+    line: the words after `shoal`. by: how to call shoal. A password is masked, and the text says so."""
     return commands([line], places, by=by, environ=environ)
 
 
 def commands(lines: Iterable[str], places: Places, *, by: str = "", environ: Mapping[str, str] = os.environ) -> str:
-    """Such commands on one line, each run if those before it went well."""
+    """Several commands joined by &&."""
     return pasted([_with_places(line, places, environ) for line in lines], by=by)
 
 
 def _with_places(line: str, places: Places, environ: Mapping[str, str]) -> tuple[str, list[tuple[str, str]]]:
-    """The line, and the options for places that it needs."""
+    """The line, and its options for places."""
     flags = _flags(line)
     named = _places(places, environ, knows_crawl="--frontier" in flags)
     line += " --other-store" if places.other_store and "--other-store" in flags else ""
@@ -52,7 +51,7 @@ def _with_places(line: str, places: Places, environ: Mapping[str, str]) -> tuple
 
 
 def pasted(lines: Iterable[tuple[str, Sequence[tuple[str, str]]]], *, by: str = "") -> str:
-    """Lines with options that name places, and the words before them that say which passwords are left out."""
+    """Lines with their options for places, joined by &&; a prefix names masked passwords."""
     whole, hidden = [], set()
     for line, options in lines:
         whole.append(" ".join([by or program(), line, *(f"{flag} {quote(masked(url))}" for flag, url in options)]))
@@ -62,7 +61,7 @@ def pasted(lines: Iterable[tuple[str, Sequence[tuple[str, str]]]], *, by: str = 
 
 
 def run_again(crawl: Crawl, places: Places, **changes: Any) -> str:
-    """The command that resumes a crawl with these settings changed and all others as they are."""
+    """The command that resumes a crawl with these settings changed."""
     record = record_of(crawl) if crawl.settings else None
     if record is None or not record.spider or record.spider.startswith(OWN_SPIDERS):
         asked = " ".join(f"--set {name}={quote(_written(value))}" for name, value in changes.items())
@@ -72,8 +71,8 @@ def run_again(crawl: Crawl, places: Places, **changes: Any) -> str:
 
 
 def run_line(spider: str, flags: Mapping[str, Any], **options: Any) -> str:
-    """The command that runs a spider with the settings and options as they were given now, without `shoal`. What
-    discards a crawl is left out: the line resumes one."""
+    """The command that runs a spider with the current options, without `shoal`. It resumes a crawl: --fresh and --again
+    are left out."""
     words = ["run", quote(spider)]
     words += _arguments(options["arguments"])
     words += [] if options["workers"] == 1 else [f"--workers {options['workers']}"]
@@ -90,7 +89,7 @@ def run_line(spider: str, flags: Mapping[str, Any], **options: Any) -> str:
 def run_words(
     spider: str, flags: Mapping[str, Any], *, arguments: Mapping[str, str], places: Iterable[tuple[str, str]]
 ) -> list[str]:
-    """The words after `shoal` that run a spider with these settings, arguments and flags of places."""
+    """The words after `shoal` that run a spider with these settings, arguments and places."""
     lines = [*_arguments(arguments), *_options(flags)]
     return ["run", spider, *(word for line in lines for word in shlex.split(line)), *chain.from_iterable(places)]
 
@@ -100,19 +99,19 @@ def _arguments(arguments: Mapping[str, str]) -> list[str]:
 
 
 def begin_again(line: str, places: Places) -> str:
-    """What to do after the frontier lost a crawl; `line` is the command that ran it, without `shoal`."""
+    """What to do after the frontier lost a crawl. line: the command that ran it, without `shoal`."""
     if not line:
         return "begin again with the same command"
     if "--skip-stored" in line:
         return f"begin again: {command(line, places)}"
     return (
-        f"begin again: {command(f'{line} --skip-stored REGEX', places)} (REGEX matches the URLs of pages that lead"
-        " nowhere else, those whose items the store has are not fetched; leave the option out to fetch all)"
+        f"begin again: {command(f'{line} --skip-stored REGEX', places)} (REGEX: URLs of pages without further links;"
+        " those whose items are in the store are skipped; leave the option out to fetch all)"
     )
 
 
 def program() -> str:
-    """How people call shoal here: by its name if the shell finds it, else as they have called it now."""
+    """How to call shoal here: by its name if the shell finds it, else as it was called now."""
     if shutil.which("shoal"):
         return "shoal"
     called = sys.argv[0]
@@ -120,9 +119,10 @@ def program() -> str:
 
 
 def _places(places: Places, environ: Mapping[str, str], *, knows_crawl: bool) -> Iterator[tuple[str, str]]:
-    """The flags that name these places, without those that a command would assume anyway. One that `knows_crawl` takes
-    the crawl's own store, as long as that needs no password."""
-    # What a worker behind a pipe names is done where the frontier is.
+    """The flags for these places, except those that the command would use anyway.
+
+    knows_crawl: the command uses the crawl's own store, unless that needs a password."""
+    # A worker behind a pipe names commands to run where the frontier is.
     if not is_pipe(places.frontier) and places.frontier != (environ.get(FRONTIER_VARIABLE) or DEFAULT_FILE):
         yield "--frontier", places.frontier
     store, named = places.store or default_store(places.frontier), environ.get(STORE_VARIABLE)
@@ -134,7 +134,7 @@ def _places(places: Places, environ: Mapping[str, str], *, knows_crawl: bool) ->
 
 
 def _flags(line: str) -> set[str]:
-    """The options that a command knows."""
+    """The flags of a command."""
     found: click.Command = shoal
     for word in shlex.split(line):
         inner = found.get_command(click.Context(found), word) if isinstance(found, click.Group) else None
@@ -145,7 +145,7 @@ def _flags(line: str) -> set[str]:
 
 
 def _settings(settings: Settings, changes: Mapping[str, Any]) -> Iterator[str]:
-    """Options that give these settings whatever the spider says: those that differ from the default, and changes."""
+    """Flags for the settings that differ from the default, and for `changes`."""
     default = msgspec.structs.asdict(Settings())
     differing = {name: value for name, value in msgspec.structs.asdict(settings).items() if value != default[name]}
     return _options({**differing, **changes})

@@ -1,4 +1,4 @@
-"""Numbers, times and keys as people read and type them."""
+"""Formats and parses numbers, times and task keys for people."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def share(part: float) -> str:
 
 
 def moment(timestamp: float) -> str:
-    """A point in time, in the zone of this machine."""
+    """A time in the time zone of this machine."""
     return datetime.fromtimestamp(timestamp).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def moment_given(text: str, *, now: float | None = None) -> float:
-    """A point in time as people write it: how long ago (30m, 2h, 7d), or a date, with a time or without."""
+    """A time given by people: how long ago (30m, 2h, 7d), or a date with or without a time."""
     ago: float | None
     try:
         ago = parse_duration(re.sub(r"(?<=\d) (?=[a-z])", "", text.strip()))
@@ -60,5 +60,5 @@ def moment_given(text: str, *, now: float | None = None) -> float:
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):
         raise UsageError(
-            f"the time {text!r} is not understood: write 30m, 2h or 7d for how long ago, or 2026-05-12T14:00"
+            f"the time {text!r} is not understood: write 30m, 2h or 7d (ago), or 2026-05-12T14:00"
         ) from None

@@ -1,4 +1,4 @@
-"""The progress of a running crawl: a live display on a terminal, else a line every few seconds."""
+"""Shows a running crawl: a live display on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import count, duration, per_second, several, size
 from shoal.cli.display.screen import GAP, Screen
 from shoal.insight.stats import Snapshot, cost_so_far, describe_interval, seconds_left, unserved, unserved_line
-from shoal.model import CrawlState, LaneStatus
+from shoal.model import CrawlState
 from shoal.policy.failures import asides, set_aside
 
 LINE_SECONDS = 5.0
@@ -38,7 +38,7 @@ STATE_STYLES = {
 
 
 class Display:
-    """Shows snapshots one after the other; `say` writes a line without damaging the live display."""
+    """Shows snapshots one after another; `say` writes a line without damaging the live display."""
 
     def __init__(self, screen: Screen, live: Live | None, *, clock: Callable[[], float]) -> None:
         self._screen = screen
@@ -78,7 +78,7 @@ def line_of(snapshot: Snapshot) -> str:
         several(progress.retried, "retry"),
         f"{count(progress.dead)} dead",
         f"{several(sum(asides(progress).values()), 'record')} set aside" if asides(progress) else "",
-        # A crawl that visits its pages again goes on until it is stopped.
+        # With `revisit` a crawl runs until it is stopped.
         f"{time_left(snapshot)} left" if progress.left and not progress.visits else "",
         cost_so_far(snapshot.crawl, progress),
         held_by(snapshot) if progress.left else snapshot.bound if progress.feeding else "",
@@ -88,15 +88,15 @@ def line_of(snapshot: Snapshot) -> str:
 
 
 def held_by(snapshot: Snapshot) -> str:
-    """What limits the crawl, or why it is paused."""
+    """The bottleneck of the crawl, or why it is paused."""
     return snapshot.bound if snapshot.bound.startswith(PAUSED) else f"bound by {snapshot.bound}"
 
 
 def troubles(snapshot: Snapshot) -> list[str]:
-    """What hinders the workers, each trouble once, and tasks that none of them does."""
+    """The troubles of the workers, each once, and tasks that no worker can do."""
     found = Counter(line for worker in snapshot.workers for line in worker.troubles if line not in snapshot.bound)
     lines = [line if number == 1 else f"{line} ({number} workers)" for line, number in found.items()]
-    # Without any worker, that is what is said.
+    # Without any worker, `bound` says so.
     if snapshot.workers and (lacking := unserved(snapshot.progress, snapshot.workers)):
         line = unserved_line(lacking, snapshot.crawl, snapshot.workers)
         lines = [*([] if line in snapshot.bound else [line]), *lines]
@@ -104,7 +104,7 @@ def troubles(snapshot: Snapshot) -> list[str]:
 
 
 def picture(snapshot: Snapshot, *, elapsed: float | None = None) -> RenderableType:
-    """A snapshot as a few lines; `elapsed` replaces the time that the snapshot states."""
+    """A snapshot as a few lines. elapsed: replaces the snapshot's own."""
     parts: list[RenderableType] = [
         _head(snapshot, snapshot.elapsed if elapsed is None else elapsed),
         _bar(snapshot),
@@ -127,21 +127,21 @@ def picture(snapshot: Snapshot, *, elapsed: float | None = None) -> RenderableTy
 
 
 def time_left(snapshot: Snapshot) -> str:
-    """The time left for the tasks known now."""
+    """The time left for the known tasks."""
     return "unknown" if snapshot.eta_seconds is None else duration(math.ceil(snapshot.eta_seconds))
 
 
 def last_lane(snapshot: Snapshot) -> str:
-    """The lanes that finish last, when their pace is what decides how long the crawl takes."""
+    """The lanes that finish last, if their pace decides how long the crawl takes."""
     lanes, whole = snapshot.last_lanes, snapshot.eta_seconds or 0.0
     if not lanes or not whole or seconds_left(lanes[0]) < POLITE_SHARE * whole:
         return ""
     least = max(LONG_SECONDS, LAST_SHARE * whole)
-    return ", ".join(_needs(lane) for lane in lanes if lane.waiting > 1 and seconds_left(lane) >= least)
-
-
-def _needs(lane: LaneStatus) -> str:
-    return f"{lane.lane} needs {duration(seconds_left(lane))} at {describe_interval(lane.interval)}"
+    return ", ".join(
+        f"{lane.lane} needs {duration(seconds_left(lane))} at {describe_interval(lane.interval)}"
+        for lane in lanes
+        if lane.waiting > 1 and seconds_left(lane) >= least
+    )
 
 
 def _head(snapshot: Snapshot, elapsed: float) -> Table:
@@ -155,7 +155,7 @@ def _head(snapshot: Snapshot, elapsed: float) -> Table:
 
 
 def _bar(snapshot: Snapshot) -> Table:
-    """The share of the known tasks that is done; more may be found."""
+    """The share of known tasks that is done; more tasks may be found."""
     known, left = snapshot.progress.known, snapshot.progress.left
     line = Table.grid(expand=True, padding=(0, 2, 0, 0))
     line.add_column(ratio=1)
@@ -181,7 +181,7 @@ def _counts(snapshot: Snapshot) -> RenderableType:
 
 
 class _Counts:
-    """Numbers under their names, in as many rows as a terminal needs for all of them."""
+    """Numbers under their names, in as many rows as the terminal needs."""
 
     def __init__(self, columns: Sequence[tuple[str, str, str]]) -> None:
         self._columns = columns

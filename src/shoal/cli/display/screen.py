@@ -24,7 +24,7 @@ NOTHING = frozenset({"", "0", "0.00"})
 
 
 class Screen:
-    """Where a command writes. `results_to_stderr` leaves stdout to the items."""
+    """The output of a command. results_to_stderr: keep stdout for the items."""
 
     def __init__(self, *, results_to_stderr: bool = False) -> None:
         self.err = _console(sys.stderr)
@@ -49,7 +49,7 @@ class Screen:
 
     @contextmanager
     def live(self, **options: Any) -> Iterator[Live | None]:
-        """A display that is redrawn in place and removed at the end; None where there is no terminal."""
+        """A display that is redrawn in place and removed at the end; None without a terminal."""
         from rich.live import Live
 
         if not self.err.is_terminal:
@@ -63,7 +63,7 @@ class Screen:
         known = [(name, shown(value)) for name, value in rows]
         width = max((len(name) for name, _ in known), default=0)
         for name, value in known:
-            # The further lines of a value are indented like its first one.
+            # Further lines of a value are indented like the first one.
             value = value.replace("\n", "\n" + indent + " " * (width + 2))
             text = Text(indent).append(name.ljust(width), style="dim").append(f"  {value}")
             self.out.print(text, soft_wrap=True)
@@ -78,9 +78,9 @@ class Screen:
         folds: Sequence[str] = (),
         whole: Sequence[str] = (),
     ) -> None:
-        """A table; the columns named in `right` hold numbers. Neither these nor those in `whole` are ever folded. Where
-        a terminal is too narrow for all columns, those in `spare` are left out one by one, after those in `folds` were
-        folded."""
+        """A table. On a narrow terminal the columns in `folds` are folded first, then those in `spare` left out.
+
+        right: columns of numbers. whole: like numbers, never folded."""
         cells = [[one_line(cell) for cell in row] for row in rows]
         if self.out.is_terminal and spare:
             columns, cells = self._fitting(columns, cells, spare, folds)
@@ -99,7 +99,7 @@ class Screen:
     def _fitting(
         self, columns: Sequence[str], cells: list[list[str]], spare: Sequence[str], folds: Sequence[str]
     ) -> tuple[Sequence[str], list[list[str]]]:
-        """The columns that fit, and their cells; says which are left out."""
+        """The columns that fit, and their cells; a message names the columns left out."""
         fit = fitting(columns, cells, width=self.out.width, spare=spare, folds=folds)
         kept = [index for index, name in enumerate(columns) if name in fit]
         if left_out := [name for name in columns if name not in fit and name not in _empty(columns, cells)]:
@@ -109,19 +109,19 @@ class Screen:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Raise, where rich would exit: `shoal.cli.main` decides the exit code."""
+        """Raise instead of exiting: `shoal.cli.main` decides the return code."""
         raise BrokenPipeError
 
 
 def _console(file: Any, *, environ: Mapping[str, str] = os.environ) -> Console:
-    """Rich on a terminal that can do more than print lines, else plain. NO_COLOR wins over FORCE_COLOR."""
+    """Rich on a capable terminal, else plain. NO_COLOR wins over FORCE_COLOR."""
     is_terminal = file.isatty() and environ.get("TERM", "") not in ("dumb", "unknown")
     colours: Literal["auto", "standard"] | None = "auto" if is_terminal else None
     if environ.get("FORCE_COLOR") and not is_terminal:
         colours = "standard"
     if environ.get("NO_COLOR"):
         colours = None
-    # Told outright: rich would take a pipe for a terminal where FORCE_COLOR is set.
+    # Set explicitly: rich would treat a pipe as a terminal if FORCE_COLOR is set.
     return _Console(
         file=file, force_terminal=is_terminal, color_system=colours, highlight=False, markup=False, emoji=False
     )
@@ -130,7 +130,7 @@ def _console(file: Any, *, environ: Mapping[str, str] = os.environ) -> Console:
 def fitting(
     columns: Sequence[str], cells: Sequence[Sequence[str]], *, width: int, spare: Sequence[str], folds: Sequence[str]
 ) -> list[str]:
-    """The columns that fit into a width. Of those that can be spared, empty ones are left out first."""
+    """The columns that fit into a width. Empty `spare` columns are left out first."""
     empty = _empty(columns, cells)
     widths = dict(zip(columns, _widths(columns, cells), strict=True))
     for name in folds:
@@ -157,8 +157,7 @@ def rich_table(
     width: int,
     whole: Sequence[str] = (),
 ) -> Table:
-    """A table for a terminal of this width. Text is folded where it is too long, short text last; numbers and the
-    columns in `whole` never are."""
+    """A table for a terminal of this width. Long text is folded first; numbers and the columns in `whole` never."""
     table = Table(box=None, padding=(0, GAP, 0, 0), header_style="dim", pad_edge=False)
     widths = _widths(columns, cells)
     has_room = sum(min(wide, FOLDED) for wide in widths) + GAP * (len(widths) - 1) <= width

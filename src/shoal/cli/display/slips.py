@@ -1,4 +1,4 @@
-"""What a crawl's pages have in common that looks like a slip: selectors without a link, items that share a key."""
+"""Probable mistakes in a spider, from the notes of its crawl: selectors without a link, items that share a key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY_SHOWN = 60
 
 
 class Unmatched(msgspec.Struct, frozen=True, kw_only=True):
-    """A selector of `page.follow` that found no link on any of the pages of a handler."""
+    """A selector of `page.follow` that found no link on any page of a handler."""
 
     selector: str
     handler: str
@@ -27,7 +27,7 @@ class Unmatched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unused(msgspec.Struct, frozen=True, kw_only=True):
-    """A `page.follow` whose result no page of a handler has yielded."""
+    """A `page.follow` whose result a handler never yielded."""
 
     selector: str
     handler: str
@@ -35,7 +35,7 @@ class Unused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SameKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key that several items of one page had, on how many pages, and the URL of one of them."""
+    """A key of several items on one page: on how many pages, and the URL of one of them."""
 
     key: str
     pages: int
@@ -43,8 +43,9 @@ class SameKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slips(msgspec.Struct, frozen=True, kw_only=True):
-    """What the summary of a crawl names. `yielded` is how many items its pages gave, `keyless` how many of them had an
-    empty key; `rule` is what the store does with items of one key."""
+    """The probable mistakes that the summary shows.
+
+    yielded: items from its pages. keyless: items with an empty key. rule: what the store does with equal keys."""
 
     yielded: int = 0
     keyless: int = 0
@@ -55,8 +56,8 @@ class Slips(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def slips_of(notes: Mapping[str, int], settings: Settings, *, is_whole: bool = True) -> Slips:
-    """The slips that a crawl's notes tell of. Not `is_whole`: some of its items may lie elsewhere, or be lost."""
-    # Then fewer items may be stored than pages gave, though none was replaced.
+    """The probable mistakes in a crawl's notes. is_whole: all its items are in this store."""
+    # Fewer items may be stored than yielded although none was replaced.
     is_unsure = not is_whole or parse_duration(settings.freshness) > 0 or parse_duration(settings.dedup_ttl) > 0
     return Slips(
         yielded=notes.get(ITEMS, 0),
@@ -69,7 +70,7 @@ def slips_of(notes: Mapping[str, int], settings: Settings, *, is_whole: bool = T
 
 
 def slip_lines(slips: Slips, *, stored: int) -> Iterator[tuple[str, str]]:
-    """The slips for people; `stored` is how many items of the crawl the store has."""
+    """The mistakes for people. stored: how many items of the crawl the store has."""
     if slips.yielded > stored:
         yield "", _fewer(slips, stored)
     kept = "they are merged" if slips.rule == "fill" else "only the last is kept"
@@ -112,7 +113,7 @@ def _unmatched(notes: Mapping[str, int]) -> Iterator[Unmatched]:
         if pair == name or f"{FOLLOWED}{pair}" in notes or pair.endswith(f" {HREFS}"):
             continue
         handler, _, selector = pair.partition(" ")
-        # Pages without any link are normal, unless all are.
+        # Pages without any link are normal, unless no page has one.
         if selector != ALL_LINKS or not has_followed:
             yield Unmatched(selector=selector, handler=handler, pages=pages)
 
@@ -120,14 +121,14 @@ def _unmatched(notes: Mapping[str, int]) -> Iterator[Unmatched]:
 def _unused(notes: Mapping[str, int]) -> Iterator[Unused]:
     for name, pages in notes.items():
         pair = name.removeprefix(UNUSED)
-        # Where it is yielded on some pages, the handler chooses.
+        # A handler that yields it on some pages chooses.
         if pair != name and f"{FOLLOW}{pair}" not in notes and f"{FOLLOWED}{pair}" not in notes:
             handler, _, selector = pair.partition(" ")
             yield Unused(selector=selector, handler=handler, pages=pages)
 
 
 def _same_keys(notes: Mapping[str, int]) -> Iterator[SameKey]:
-    """By key: each worker has noted a URL of its own for it."""
+    """By key: each worker noted a different URL."""
     found: dict[str, SameKey] = {}
     for name, pages in notes.items():
         if name.startswith(SAME_KEY):

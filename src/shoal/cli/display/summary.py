@@ -1,4 +1,4 @@
-"""The end of a crawl: counts by outcome, links kept out and why, where the items are, what to do next."""
+"""The summary of a crawl: counts by outcome, links kept out, where the items are, the next command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shoal.urls.scope import REASONS
 OUTCOMES = {
     "ok": "handled by the spider",
     "redirected": "redirects, followed",
-    "not_modified": "not changed since they were last fetched (304)",
+    "not_modified": "not changed since the last fetch (304)",
     "robots": "not fetched: robots.txt disallows them",
     "dropped": "dead letters that were dropped",
     "http_404": "not found",
@@ -30,8 +30,8 @@ OUTCOMES = {
     "http_403": "forbidden",
     "http_401": "asked for a login",
     "handler": "the spider's handler raised",
-    "inbox": "entries of an inbox that could not be used",
-    "unstorable": "an item that no store takes",
+    "inbox": "inbox entries that could not be used",
+    "unstorable": "an item that no store accepts",
     BAD_RECORD: "its record in the frontier could not be read",
     "worker lost": "the page ended its worker process at each attempt",
     "refused_address": "a private or special address: --allow-private lets requests go there",
@@ -42,22 +42,21 @@ OUTCOMES = {
     "timeout_first_byte": "no answer in time",
     "timeout_idle": "the answer stopped coming",
     "timeout_total": "the answer took too long",
-    "truncated": "the answer broke off",
+    "truncated": "the answer ended early",
     "too_large": "more bytes than max_body_bytes",
     "bomb": "grew too much by decompression: max_ratio, max_body_bytes",
     "redirect_loop": REASONS["redirect_loop"],
 }
-# Counted elsewhere in the summary.
-_NOT_LISTED = frozenset({"merged"})
+MERGED = "merged"  # counted with the duplicates
 _SITEMAPS_SHOWN = 3
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of a run. `pages` and `seconds` are of this run, the counts of the whole crawl.
 
-    `failures` says why pages failed, the most frequent reason first; `faults` why the crawl is a failure, a sentence
-    each; `reason` why it is paused or stopped. `stayed`: it was told to stop while it waited for what comes from
-    outside, and had nothing left to do. `raise_to`: the settings that let it go on where limits have stopped it."""
+    failures: why pages failed, the most frequent reason first. faults: why the crawl failed, a sentence each. reason:
+    why it is paused or stopped. stayed: a --stay run was stopped with no task left. raise_to: the settings that
+    continue it after a limit stopped it."""
 
     crawl: str
     spider: str
@@ -97,11 +96,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def show_summary(summary: Summary, screen: Screen, *, places: Places, more: Iterable[tuple[str, str]] = ()) -> None:
-    """For people; `more` are further lines at the end."""
+    """Show the summary. more: further lines at the end."""
     screen.heading(headline(summary))
     screen.table(("pages", "outcome", ""), _outcome_rows(summary), right=("pages",))
-    kept_out = [(count(number), name, _sentence(name)) for name, number in _kept_out(summary)]
-    if kept_out:
+    by_number = sorted(summary.rejected.items(), key=lambda pair: (-pair[1], pair[0]))
+    if kept_out := [(count(number), name, REASONS.get(name, "")) for name, number in by_number if name != MERGED]:
         screen.line()
         screen.table(("links", "kept out", ""), kept_out, right=("links",))
     screen.line()
@@ -131,17 +130,8 @@ def _outcome_rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
         yield count(summary.cancelled), "cancelled", "set aside"
 
 
-def _kept_out(summary: Summary) -> list[tuple[str, int]]:
-    rows = [(name, number) for name, number in summary.rejected.items() if name not in _NOT_LISTED]
-    return sorted(rows, key=lambda pair: (-pair[1], pair[0]))
-
-
-def _sentence(reason: str) -> str:
-    return REASONS.get(reason, "")
-
-
 def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
-    merged = summary.rejected.get("merged", 0)
+    merged = summary.rejected.get(MERGED, 0)
     spelt = f", {count(merged)} of them in another spelling" if merged else ""
     if summary.duplicates:
         yield "known", f"{several(summary.duplicates, 'link')} led to known pages{spelt}"
@@ -169,7 +159,7 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
 
 
 def _odd_facts(summary: Summary) -> Iterator[tuple[str, str]]:
-    """What most crawls have none of."""
+    """Facts that most crawls do not have."""
     for problem in summary.bad_sitemaps[:_SITEMAPS_SHOWN]:
         yield "sitemap", one_line(problem)
     if summary.set_aside and summary.set_aside not in summary.faults:
@@ -186,7 +176,7 @@ def _named(failures: Sequence[Failure]) -> str:
 
 
 def described(failure: Failure) -> str:
-    """A reason with its message and its place: KeyError: 'price' at books.py:14."""
+    """A reason with its message and its place, such as KeyError: 'price' at books.py:14."""
     message = f": {failure.message}" if failure.message else ""
     return f"{failure.reason}{message}{f' at {failure.at}' if failure.at else ''}"
 
@@ -201,7 +191,7 @@ def _mend(summary: Summary, places: Places, *, again: str) -> str:
 
 
 def _resume(summary: Summary, places: Places, *, again: str) -> str:
-    """What lets a crawl go on that was stopped. One that a limit has stopped needs a higher one."""
+    """The command that continues a stopped crawl, with a higher limit if a limit stopped it."""
     if not (changes := summary.raise_to):
         return command(again, places) if again else "run the same command again to resume"
     options = " ".join(f"--set {quote(f'{name}={value}')}" for name, value in changes.items())
@@ -210,7 +200,7 @@ def _resume(summary: Summary, places: Places, *, again: str) -> str:
 
 
 def next_step(summary: Summary, places: Places, *, again: str = "") -> str:
-    """The command that people most likely need next. `again` is the command that resumes the crawl."""
+    """The command that people probably need next. again: the command that resumes the crawl."""
     if summary.interrupted:
         return "run the same command again to resume"
     if summary.reason and summary.state is CrawlState.PAUSED:

@@ -1,4 +1,4 @@
-"""Lanes and workers as tables."""
+"""Tables of lanes and workers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from shoal.worker.workers import Member, Presence
 LANES_SHOWN = 10
 REASONS_SHOWN = 3
 LANE_COLUMNS = ("lane", "waiting", "in flight", "pace", "next start", "needs")
-# Left out in this order where a terminal is narrow.
+# Left out in this order on a narrow terminal.
 SPARE_COLUMNS = ("version", "machine", "in flight", "next start", "memory", "busy", "needs")
 WORKER_COLUMNS = ("worker", "pages", "rate", "busy", "memory", "version")
 CREW_COLUMNS = ("worker", "state", "pages", "rate", "busy", "memory", "machine", "version")
 CREW_NUMBERS = ("pages", "rate", "busy", "memory", "version")
-# Of the workers that are not at work any more.
+# Workers that no longer work.
 FORMER_SHOWN = 20
 
 
 def show_lanes(lanes: Sequence[LaneStatus], screen: Screen, *, crawl: Crawl) -> None:
-    """The lanes with most to do, and why some of them rest or are slow."""
+    """The lanes with the most tasks, and why some of them rest or are slow."""
     if lanes:
         screen.line()
         rows = lane_rows(lanes[:LANES_SHOWN])
@@ -39,13 +39,13 @@ def show_lanes(lanes: Sequence[LaneStatus], screen: Screen, *, crawl: Crawl) -> 
 
 
 def reason_lines(lanes: Sequence[LaneStatus], crawl: Crawl) -> list[str]:
-    """Why some of these lanes rest or are slow, a line each for the first ones."""
+    """Why some of these lanes rest or are slow: a line each, for the first ones."""
     found = ((lane.lane, why_so(lane, crawl)) for lane in lanes)
     return [f"{name}: {why}" for name, why in found if why][:REASONS_SHOWN]
 
 
 def show_crew(crew: Sequence[Member], screen: Screen, *, now: float) -> None:
-    """The workers of a crawl, those at work first."""
+    """The workers of a crawl, working ones first."""
     working = sum(member.presence is Presence.WORKING for member in crew)
     listed = crew[: working + FORMER_SHOWN]
     if listed:
@@ -114,7 +114,7 @@ def worker_rows(workers: Sequence[WorkerBeat]) -> list[tuple[str, ...]]:
 
 
 class LiveTable:
-    """A table inside a live display, with as many columns as there is room for. All but the first hold numbers."""
+    """A table inside a live display, with as many columns as fit. All but the first are numbers."""
 
     def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         self._columns = columns

@@ -1,4 +1,4 @@
-"""`--dashboard`: `shoal serve` beside a crawl, in a process of its own that ends with it."""
+"""`--dashboard`: `shoal serve` in a child process beside a crawl."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OWN = (TOKEN_VARIABLE, READER_VARIABLE, PIPE_VARIABLE, SINK_VARIABLE)
 
 
 def check_extra() -> None:
-    """Refuse where the web server is not installed, before anything begins."""
+    """Refuse if the web server is not installed, before anything begins."""
     try:
         import cronsim
         import prometheus_client
@@ -45,7 +45,7 @@ def check_extra() -> None:
 
 @contextlib.asynccontextmanager
 async def dashboard_beside(places: Places, *, say: Callable[[str], None]) -> AsyncIterator[None]:
-    """Serve these places on this machine alone until the block ends: at the usual port, or at any if that is taken."""
+    """Serve these places on loopback until the block ends: on the usual port, or on any if that is taken."""
     process, url = await _serve(places, USUAL_PORT)
     if not url:
         process, url = await _serve(places, 0)
@@ -59,7 +59,7 @@ async def dashboard_beside(places: Places, *, say: Callable[[str], None]) -> Asy
 
 
 async def _serve(places: Places, port: int) -> tuple[asyncio.subprocess.Process, str]:
-    """The process and its URL; empty if it has none."""
+    """The process and its URL; empty if it did not start."""
     command = [sys.executable, "-m", "shoal", "serve", "--port", str(port), "--json", "--parent", str(os.getpid())]
     process = await asyncio.create_subprocess_exec(
         *command, env=_environment(places), stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, start_new_session=True
@@ -76,8 +76,7 @@ async def _serve(places: Places, port: int) -> tuple[asyncio.subprocess.Process,
 
 
 def _environment(places: Places) -> dict[str, str]:
-    """The places go by the environment: a command line shows its passwords to everybody. Tokens and pipes
-    are for servers that others reach."""
+    """Places are passed in the environment: on a command line everybody could read the passwords."""
     kept = {name: text for name, text in os.environ.items() if name not in _OWN}
     return {
         **kept,

@@ -1,4 +1,4 @@
-"""What a command that begins or resumes a crawl was asked to do."""
+"""The options of a command that begins or resumes a crawl."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shoal.worker.deaths import Watched
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A spider to run, and how. `reference` is how worker processes load the spider.
+    """A spider to run, and the options of the run.
 
-    `anew`: begin a new crawl though the last one is finished. `skip_stored`: an expression for pages that are not
-    fetched if the store has their items. `skip_known`: a new crawl takes no URL that an earlier one has done. `strict`:
-    any dead letter is a failure. `again` is the command that resumes the crawl, without `shoal`. `dashboard`: with a
-    page to watch it. `watched`: a guardian watches this process, and may have watched others before it. `scheduled`:
-    the run of a schedule that this is. `kinds` of tasks that it does; empty: the spider's. `code`: the spider's, as it
-    was loaded. `stay`: do not finish, wait for what comes from outside."""
+    reference: how worker processes load the spider. anew: begin a new crawl although the last one is finished.
+    skip_stored: a regular expression; matching pages are skipped if the store has their items. skip_known: a new crawl
+    skips URLs that an earlier one has done. strict: any dead letter is a failure. again: the command that resumes the
+    crawl, without `shoal`. watched: what the supervisor of this process knows, with earlier deaths. scheduled: the run
+    of a schedule. kinds: kinds of tasks to do; empty: the spider's. code: the spider's code as loaded. stay: do not
+    finish, wait for URLs from outside."""
 
     spider: Spider
     reference: str

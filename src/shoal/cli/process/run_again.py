@@ -1,7 +1,4 @@
-"""A run of a spider whose newest crawl is finished: nothing is fetched again unless somebody asks for it.
-
-A run of a spider whose newest crawl was stopped, or would be stopped at once: it goes on, or is only shown.
-"""
+"""A run of a spider whose newest crawl is finished or stopped: decides whether it is resumed, shown or begun anew."""
 
 from __future__ import annotations
 
@@ -40,14 +37,14 @@ if TYPE_CHECKING:
 
 
 async def stopped_crawl_of(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl | None:
-    """The crawl that the run would resume, if a limit stops it at once: it is stopped and only to be shown. None: the
-    run resumes or begins one."""
+    """The crawl to resume, if a limit would stop it at once: it stays stopped and is only shown. None: the run resumes
+    or begins a crawl."""
     crawls = await crawls_of(job.spider, frontier=frontier)
     former = resumable_crawl(crawls, reference=job.reference, places=job.places, anew=begins_anew(job))
     if former is None:
         return None
     if former.state is CrawlState.STOPPED and job.watched is not None and job.watched.has_begun:
-        # This very run was stopped, in a process that died afterwards: only its end is left to do.
+        # This same run was stopped, and its process died afterwards: only the end is left to do.
         return former
     limits = limits_of(job.settings, now=time.time(), former=former)
     progress = await frontier.progress(former.id)
@@ -66,7 +63,7 @@ async def stopped_crawl_of(job: Job, *, frontier: Frontier, screen: Screen) -> C
 
 
 def begins_anew(job: Job) -> bool:
-    """Whether a crawl that was stopped is not resumed: each run of a schedule is one of its own."""
+    """Whether a stopped crawl is not resumed: each run of a schedule has its own crawl."""
     return job.anew or bool(job.scheduled)
 
 
@@ -74,12 +71,11 @@ Say = Callable[[str], None]
 
 
 async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl | None:
-    """The spider's newest crawl, if it is finished and only to be shown; None when the run resumes or begins one. A
-    finished crawl that has to go on runs again."""
+    """The spider's newest crawl, if it is finished and only shown. None: the run resumes it or begins a new one."""
     if job.scheduled:
         made = crawl_of_run(await crawls_of(job.spider, frontier=frontier), job.scheduled)
         if made is not None and not is_unfinished(made.state):
-            # A process that was started for this run before has ended it.
+            # An earlier process of this run has ended it.
             return made
     last = await last_crawl(job.spider, reference=job.reference, places=job.places, frontier=frontier)
     if last is None or (last.state is CrawlState.STOPPED and not begins_anew(job)):
@@ -89,14 +85,14 @@ async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl 
         screen.say(f"{last.id} is {last.state}: a new crawl begins; {resume} lets the old one go on")
         return None
     ends = await open_ends(last, frontier=frontier, places=job.places, anew=job.anew)
-    ends += ["this run stays"] if job.stay and not job.anew and last.keys == "known" else []
+    ends += ["this run has --stay"] if job.stay and not job.anew and last.keys == "known" else []
     if ends:
-        # First: a crawl that has forgotten its URLs refuses.
+        # First: refused if the crawl has forgotten its URLs.
         await frontier.set_feeding(last.id, REVIVER, seconds=FEEDER_SECONDS)
         screen.say(f"{last.id} was finished, but {' and '.join(ends)}: it goes on")
         return None
     if job.watched is not None and job.watched.has_begun:
-        # This very run has finished it, in a process that died afterwards: only its end is left to do.
+        # This same run finished it, and its process died afterwards: only the end is left to do.
         return last
     if job.anew or job.stay or is_another_start(last, job.spider, reference=job.reference):
         return None
@@ -105,7 +101,7 @@ async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl 
     except UsageError as error:
         raise UsageError(f"{last.id} is finished, and {error}; --again begins a new crawl") from None
     line = finished_line(last, again=job.again, places=job.places, changes=_changes_for(last, job))
-    if is_wanted_anew(line):
+    if confirm_new_crawl(line):
         return None
     screen.say(line)
     await say_inboxes([last], places=job.places, say=screen.say)
@@ -113,7 +109,7 @@ async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl 
 
 
 async def last_crawl(spider: Spider, *, reference: str, places: Places, frontier: Frontier) -> Crawl | None:
-    """The newest crawl of the spider's file, if all of them have ended: with an unfinished one a run resumes that."""
+    """The newest crawl of the spider's file, if all have ended; an unfinished one is resumed."""
     crawls = await crawls_of(spider, frontier=frontier)
     if unfinished_crawl(crawls, reference=reference, places=places) is not None:
         return None
@@ -121,8 +117,8 @@ async def last_crawl(spider: Spider, *, reference: str, places: Places, frontier
 
 
 async def open_ends(crawl: Crawl, *, frontier: Frontier, places: Places, anew: bool) -> list[str]:
-    """Why a finished crawl has to go on, a clause each; empty: it is at its end. Entries in its inbox are no reason
-    where a new crawl is wanted."""
+    """Why a finished crawl must continue, a clause each; empty: it stays finished. Inbox entries do not count with
+    --again."""
     found = []
     if (await frontier.progress(crawl.id)).feeders_lost:
         found.append("its start was not fed to its end")
@@ -135,12 +131,12 @@ async def open_ends(crawl: Crawl, *, frontier: Frontier, places: Places, anew: b
 
 
 def is_another_start(crawl: Crawl, spider: Spider, *, reference: str) -> bool:
-    """Whether `shoal crawl` was given other URLs than the crawl began with: that is another crawl of the same site."""
+    """Whether `shoal crawl` was given other URLs than this crawl: then it is another crawl of the site."""
     return reference.startswith(OWN_SPIDERS) and bool(changes_of(crawl, spider, Settings())[0])
 
 
 def changes_of(crawl: Crawl, spider: Spider, settings: Settings) -> tuple[str, list[str]]:
-    """What has changed since the crawl was run last: the start, if that can be told, and each setting."""
+    """What changed since the last run: the start, if known, and each setting."""
     record = record_of(crawl)
     mark = start_mark(spider)
     then, now = msgspec.structs.asdict(record.settings), msgspec.structs.asdict(settings)
@@ -153,14 +149,14 @@ def changes_of(crawl: Crawl, spider: Spider, settings: Settings) -> tuple[str, l
 
 
 def _changes_for(last: Crawl, job: Job) -> tuple[str, list[str]]:
-    """The same for a run of the spider's file, with what has changed in that."""
+    """The same, with changes of the spider's code."""
     start, changed = changes_of(last, job.spider, job.settings)
     names = differences(code_known(last), job.code)
     return start, [*([f"the code of its spider has changed: {names}"] if names else []), *changed]
 
 
 def finished_line(crawl: Crawl, *, again: str, places: Places, changes: tuple[str, Sequence[str]]) -> str:
-    """That a crawl is finished, since when, what has changed since, and what begins a new one."""
+    """The message that a crawl is finished: since when, what changed since, the command for a new one."""
     start, settings = changes
     since = "" if crawl.finished is None else f" since {moment(crawl.finished)}"
     ago = "" if crawl.finished is None else f", {duration(max(0.0, time.time() - crawl.finished))} ago"
@@ -168,20 +164,19 @@ def finished_line(crawl: Crawl, *, again: str, places: Places, changes: tuple[st
     new = command(f"{again} --again", places) if again else "the same command with --again"
     return (
         f"{crawl.id} is finished{since}{ago}, nothing is fetched{f' ({changed})' if changed else ''}:"
-        f" {new} begins a new crawl, as after a change of the spider"
+        f" {new} begins a new crawl, for instance after a change of the spider"
     )
 
 
-def is_wanted_anew(line: str) -> bool:
-    """Ask whether a new crawl is to begin; where nobody can be asked: no."""
+def confirm_new_crawl(line: str) -> bool:
+    """Ask whether to begin a new crawl; without a terminal: no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     return click.confirm(f"{line}. Begin one now?", default=False, err=True)
 
 
 async def say_late_work(name: str, *, places: Places, again: str, say: Say) -> None:
-    """The very last look at a crawl that was finished: say what came in after that. A server that is away now has
-    nothing to tell."""
+    """After the end of a crawl, say which tasks and inbox entries arrived since. An unreachable server is ignored."""
     with contextlib.suppress(ShoalError):
         async with frontier_at(places.frontier) as frontier:
             crawl = next((one for one in await frontier.crawls() if one.id == name), None)
@@ -190,19 +185,19 @@ async def say_late_work(name: str, *, places: Places, again: str, say: Say) -> N
             progress = await frontier.progress(name)
         if is_unfinished(progress.state) and progress.left:
             run = command(again, places) if again else "the same command"
-            say(f"{several(progress.left, 'task')} came into {name} after its end: {run} does them")
+            say(f"{several(progress.left, 'task')} were added to {name} after its end: {run} does them")
         await say_inboxes([crawl], places=places, say=say)
 
 
 async def say_of_known(job: Job, before: Crawl | None, *, frontier: Frontier, say: Say) -> None:
-    """What --skip-known cannot do here."""
+    """Say what --skip-known cannot do here."""
     if before is not None:
         if not record_of(before).skips_known:
-            say(f"{before.id} goes on as it began: --skip-known is for a new crawl (--again, --fresh)")
+            say(f"{before.id} is resumed unchanged: --skip-known is for a new crawl (--again, --fresh)")
         return
     crawls = await crawls_of(job.spider, frontier=frontier)
     earlier = earlier_crawls(own_crawls(crawls, reference=job.reference, places=job.places), job.settings)
     if earlier.missing:
         say(missing_line(earlier.missing))
     elif not earlier.known_from:
-        say("--skip-known: no earlier crawl of this spider is left here: everything is fetched")
+        say("--skip-known: there is no earlier crawl of this spider here: everything is fetched")

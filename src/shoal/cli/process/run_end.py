@@ -1,4 +1,4 @@
-"""A run summed up: its numbers, what failed, and whether that makes the crawl a failure."""
+"""The summary of a run: its numbers, what failed, whether the crawl is a failure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import partial
 
 import msgspec
 
+from shoal.cli.crawl_stores import Owners
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.slips import slips_of
 from shoal.cli.display.summary import Summary
 from shoal.cli.process.job import Job
-from shoal.cli.stores import Owners
 from shoal.crawl.joining import has_all_items
 from shoal.crawl.opening import Places
 from shoal.crawl.record import record_of
@@ -29,8 +29,8 @@ LONGEST_MESSAGE = 160  # long enough for the fix that an error names at its end
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """The numbers before and after a run. `stayed`: it was told to stop while it had nothing left to do."""
+class RunResult:
+    """The progress before and after a run. stayed: a --stay run was stopped with no task left."""
 
     before: Progress
     after: Progress
@@ -39,19 +39,19 @@ class Reading:
     stayed: bool = False
 
 
-def sum_up(crawl: Crawl, reading: Reading, *, owners: Owners, places: Places) -> Summary:
+def sum_up(crawl: Crawl, result: RunResult, *, owners: Owners, places: Places) -> Summary:
     """The numbers of a run, without its failures."""
-    before, after = reading.before, reading.after
+    before, after = result.before, result.after
     pages = after.ended - before.ended
     return Summary(
         crawl=crawl.id,
         spider=crawl.spider,
         state=after.state,
         resumed=False,
-        interrupted=reading.interrupted,
-        seconds=round(reading.seconds, 3),
+        interrupted=result.interrupted,
+        seconds=round(result.seconds, 3),
         pages=pages,
-        pages_per_second=round(pages / max(reading.seconds, 0.001), 2),
+        pages_per_second=round(pages / max(result.seconds, 0.001), 2),
         done=after.done,
         dead=after.dead,
         left=after.left,
@@ -71,18 +71,18 @@ def sum_up(crawl: Crawl, reading: Reading, *, owners: Owners, places: Places) ->
             is_whole=has_all_items(crawl, places) and not owners.others,
         ),
         set_aside=set_aside(after),
-        stayed=reading.stayed,
+        stayed=result.stayed,
         bad_sitemaps=sorted(name.removeprefix(SITEMAP_NOTE) for name in after.notes if name.startswith(SITEMAP_NOTE)),
     )
 
 
 async def judged(
-    summary: Summary, crawl: Crawl, reading: Reading, *, job: Job, frontier: Frontier, say: Callable[[str], None]
+    summary: Summary, crawl: Crawl, result: RunResult, *, job: Job, frontier: Frontier, say: Callable[[str], None]
 ) -> Summary:
     """The summary with what failed, and whether that makes the crawl a failure."""
-    settings, after = record_of(crawl).settings, reading.after
-    failures = failures_of(after, earlier=reading.before.notes, settings=settings)
-    if not reading.interrupted:
+    settings, after = record_of(crawl).settings, result.after
+    failures = failures_of(after, earlier=result.before.notes, settings=settings)
+    if not result.interrupted:
         failures = await _with_messages(failures, crawl, frontier=frontier, say=say)
     is_over = after.state in (CrawlState.FINISHED, CrawlState.STOPPED)
     faults = faults_of(after, max_failures="0" if job.strict else job.settings.max_failures) if is_over else []
@@ -94,7 +94,7 @@ async def judged(
 async def _with_messages(
     failures: list[Failure], crawl: Crawl, *, frontier: Frontier, say: Callable[[str], None]
 ) -> list[Failure]:
-    """The failures; an exception that is shown, and a worker lost, has the message of its newest dead letter."""
+    """The failures; those that are shown get the message of their newest dead letter."""
     wanted = shown_failures(failures)
     if not wanted:
         return failures

@@ -1,4 +1,4 @@
-"""A crawl from the command line: begun or resumed, shown while it runs, summed up at the end."""
+"""Runs a crawl from the command line: begins or resumes it, shows its progress, prints its summary."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from pathlib import Path
 import msgspec
 
 from shoal.archive.base import Archive
+from shoal.cli.crawl_choice import ask_if_others_work_on, deletion_named
+from shoal.cli.crawl_stores import has_frontier, owners_line, owners_of, say_what_is_elsewhere
 from shoal.cli.display.counting import counting_export
 from shoal.cli.display.inboxes import say_old_inboxes, waits_line
 from shoal.cli.display.lines import SpiderOutput
@@ -33,11 +35,9 @@ from shoal.cli.process.run_again import (
     say_of_known,
     stopped_crawl_of,
 )
-from shoal.cli.process.run_end import Reading, judged, sum_up
+from shoal.cli.process.run_end import RunResult, judged, sum_up
 from shoal.cli.process.run_sinks import RunSinks, sink_faults
 from shoal.cli.process.signals import Stopping
-from shoal.cli.stores import has_frontier, owners_line, owners_of, say_what_is_elsewhere
-from shoal.cli.which import ask_if_others_work_on, deletion_named
 from shoal.crawl.beginning import begin, crawls_of, own_crawls, resumable_crawl
 from shoal.crawl.code import differences
 from shoal.crawl.inbox_readers import ReaderNotes
@@ -66,7 +66,7 @@ from shoal.worker.outages import SaidOnce, until_reachable
 
 
 async def run_job(job: Job) -> int:
-    """Run to the end, show the summary, return the exit code."""
+    """Run to the end, show the summary, and give the return code."""
     check_json_output(*job.output, as_json=job.as_json)
     if job.watched is not None and job.watched.has_begun:
         job = replace(job, fresh=False, anew=False)
@@ -86,7 +86,7 @@ async def run_job(job: Job) -> int:
 
 
 def exit_code(summary: Summary) -> int:
-    """The exit code of a crawl that ended like this."""
+    """The return code for this summary."""
     if summary.interrupted:
         return INTERRUPTED
     has_ended = summary.stayed or summary.state in (CrawlState.FINISHED, CrawlState.STOPPED)
@@ -94,7 +94,7 @@ def exit_code(summary: Summary) -> int:
 
 
 async def work(job: Job, screen: Screen) -> Summary:
-    """Run to the end, or until told to stop; the items are written to a file then, if one was named."""
+    """Run to the end or until stopped, then write the output files."""
     beside = _dashboard(screen.say) if job.dashboard else contextlib.nullcontext
     check_start(job.spider, stays=job.stay or has_frontier(job.places))
     check_targets(job.output)
@@ -103,11 +103,11 @@ async def work(job: Job, screen: Screen) -> Summary:
 
         await check_log_archive(job.settings, store=job.places.store)
     compiled(job.skip_stored)
-    # A mistake in them is refused before anything begins.
+    # A mistake in the alerts is refused before anything begins.
     job = replace(job, alerts=load_alerts(Path(CONFIG_FILE)))
     say = SaidOnce(screen.say)
     sinks = await RunSinks.checked(job.sinks, output=job.output, as_json=job.as_json, say=say)
-    # An archive that cannot be used is refused before a file is made for the first crawl.
+    # An unusable archive is refused before a file is created for the first crawl.
     trial = contextlib.nullcontext() if has_frontier(job.places) else _archive(job.places, say)
     async with trial, frontier_at(job.places.frontier, wait=waiting_for(job.places.frontier, say)) as frontier:
         for crawl in await until_reachable(lambda: crawls_of(job.spider, frontier=frontier), say=say):
@@ -125,7 +125,7 @@ async def work(job: Job, screen: Screen) -> Summary:
         check_stages(type(job.spider), job.settings, job.kinds, has_archive=places.archive is not None)
         wait, connections = waiting_for(places.store, say), job.settings.store_connections
         async with (
-            # Opened here, too: it is refused before a crawl begins.
+            # Opened here too, so that it is refused before a crawl begins.
             _archive(places, say),
             store_at(places.store, wait=wait, connections=connections) as store,
             beside(places),
@@ -134,15 +134,15 @@ async def work(job: Job, screen: Screen) -> Summary:
 
 
 async def _check_start(job: Job, *, frontier: Frontier) -> None:
-    """Refuse a spider without a start that does not stay, unless there is a crawl of it to bring to its end."""
+    """Refuse a spider without a start, unless it has --stay or a crawl to resume."""
     crawls = [] if job.fresh or job.stay else await crawls_of(job.spider, frontier=frontier)
     former = resumable_crawl(crawls, reference=job.reference, places=job.places, anew=begins_anew(job))
     check_start(job.spider, stays=job.stay or former is not None)
 
 
 def _dashboard(say: Say) -> Callable[[Places], AbstractAsyncContextManager[None]]:
-    """What serves the dashboard. Refused at once where it cannot be."""
-    # Loaded here: a run without it does not wait for it.
+    """The dashboard as a context manager; refused at once if it cannot be served."""
+    # Imported here: other runs do not pay for it.
     from shoal.cli.process.dashboard import check_extra, dashboard_beside
 
     check_extra()
@@ -154,36 +154,35 @@ def _archive(places: Places, say: Say) -> AbstractAsyncContextManager[Archive | 
 
 
 async def _show_ended(crawl: Crawl, job: Job, sinks: RunSinks, *, frontier: Frontier, screen: Screen) -> Summary:
-    """The summary of a whole finished crawl, and its items in the files that were named; changes that still wait are
-    sent. Nothing is fetched."""
+    """The summary of a finished crawl; writes the output files and sends waiting changes to sinks. Fetches nothing."""
     job = replace(job, places=places_to_join(crawl, job.places, adds_archive=True))
     async with store_at(job.places.store, wait=screen.say) as store:
         after = await until_reachable(lambda: frontier.progress(crawl.id), say=screen.say)
         if crawl.state is CrawlState.STOPPED and (limit := reached_by(crawl, after, now=time.time())):
-            # It may have been stopped by another one before, which does not hold any more.
+            # An earlier limit, which no longer applies, may have stopped it.
             after = msgspec.structs.replace(after, reason=limit.why)
         before, seconds = 0, max(0.0, (crawl.finished or crawl.created) - crawl.created)
         if job.watched is not None and job.watched.has_begun:
             before, seconds = job.watched.pages_before, time.monotonic() - job.watched.began
-        reading = Reading(
+        result = RunResult(
             before=Progress(state=CrawlState.RUNNING, done=before), after=after, seconds=seconds, interrupted=False
         )
         await sinks.begin(crawl.spider, outbox=store.outbox, say=screen.say)
         async with sinks.feeding(stop=asyncio.Event(), grace_seconds=job.settings.grace_seconds):
             await _mark_gone(crawl, after, job=job, store=store, say=screen.say)
-        summary = await _conclude(crawl, reading, job=job, frontier=frontier, store=store, screen=screen)
+        summary = await _conclude(crawl, result, job=job, frontier=frontier, store=store, screen=screen)
         return await _with_sinks(summary, sinks, job=job, store=store, say=screen.say)
 
 
 async def _with_sinks(summary: Summary, sinks: RunSinks, *, job: Job, store: Store, say: Say) -> Summary:
-    """The summary with what became of the sinks. One that lacks changes makes the run a failure."""
+    """The summary with the sinks. A sink with unsent changes makes the run a failure."""
     ends = await sinks.ends(summary.spider, outbox=store.outbox, say=say)
     faults = [] if summary.interrupted else sink_faults(ends, job.places)
     return msgspec.structs.replace(summary, sinks=ends, faults=[*summary.faults, *faults])
 
 
 async def _places(job: Job, *, frontier: Frontier, screen: Screen) -> Places:
-    """Where the items go: as the crawl that is resumed has it, or as a new one has it. Refuses to mix crawls."""
+    """The places of the resumed crawl, or of a new one. Refuses to mix crawls."""
     crawls = await crawls_of(job.spider, frontier=frontier)
     mine = own_crawls(crawls, reference=job.reference, places=job.places)
     if job.fresh:
@@ -197,8 +196,8 @@ async def _places(job: Job, *, frontier: Frontier, screen: Screen) -> Places:
         if crawl not in mine and not crawl.refusal and shares_store(crawl, places):
             screen.say(
                 f"{owner_of(crawl)}: in {masked(places.store)} its items and those of this crawl share the name"
-                f' {crawl.spider!r}, equal keys replace each other; a name of its own (name = "…" in the class)'
-                " keeps them apart"
+                f' {crawl.spider!r}, so equal keys replace each other; another name (name = "…" in the class)'
+                " separates them"
             )
             break
     return places
@@ -213,48 +212,51 @@ async def _work(job: Job, screen: Screen, sinks: RunSinks, *, frontier: Frontier
         if job.watched is None or not job.watched.has_begun:
             _announce(crawl, before, job, display=display)
             if job.skip_stored:
-                number = await _skip_stored(crawl, job, frontier=frontier, store=store, say=display.say)
+                pattern, intake = compiled(job.skip_stored), intake_of(crawl)
+                number = await skip_stored(
+                    crawl, pattern, frontier=frontier, store=store, intake=intake, say=display.say
+                )
                 display.say(skipped_line(number))
             await say_old_inboxes(crawl, job, frontier=frontier, say=display.say)
             if job.stay:
                 display.say(waits_line(crawl, job.places))
             await until_reachable(lambda: ReaderNotes(frontier).renew(job.places.inboxes), say=display.say)
         if before is not None and (names := differences(record_of(before).code, job.code)):
-            display.say(f"the code of its spider has changed since it was run last, the new code is used: {names}")
+            display.say(f"the code of its spider has changed since the last run, the new code is used: {names}")
         say = SaidOnce(display.say)
-        watch = Watch(display)
+        watch = ProgressWatch(display)
         coordinator = Coordinator(crawl, frontier=frontier, show=watch.show, say=say, waiting=say.waiting)
         await sinks.begin(crawl.spider, outbox=store.outbox, say=say)
         async with deletion_named(crawl, frontier=frontier):
-            reading = await _run(crawl, job, coordinator, sinks, watch=watch, store=store)
-    summary = await _conclude(crawl, reading, job=job, frontier=frontier, store=store, screen=screen)
+            result = await _run(crawl, job, coordinator, sinks, watch=watch, store=store)
+    summary = await _conclude(crawl, result, job=job, frontier=frontier, store=store, screen=screen)
     summary = msgspec.structs.replace(summary, resumed=before is not None)
     return await _with_sinks(summary, sinks, job=job, store=store, say=screen.say)
 
 
 async def _conclude(
-    crawl: Crawl, reading: Reading, *, job: Job, frontier: Frontier, store: Store, screen: Screen
+    crawl: Crawl, result: RunResult, *, job: Job, frontier: Frontier, store: Store, screen: Screen
 ) -> Summary:
-    """Write the files that were named and sum the crawl up. What is away at the end is waited for: the pages are done,
-    and whoever runs the command again would wait for it as well."""
-    output = () if reading.interrupted else job.output
+    """Write the output files and the summary. Unreachable servers are waited for: the pages are done, and running the
+    command again would wait too."""
+    output = () if result.interrupted else job.output
     await _export(crawl, output, job=job, store=store, screen=screen)
     crawls = await until_reachable(frontier.crawls, say=screen.say)
-    owners = await until_reachable(lambda: owners_of(crawl, reading.after, crawls=crawls, store=store), say=screen.say)
+    owners = await until_reachable(lambda: owners_of(crawl, result.after, crawls=crawls, store=store), say=screen.say)
     if owners.yielded and (owners.others or output) and (line := owners_line(owners, job.places)):
         screen.say(line)
-    summary = sum_up(crawl, reading, owners=owners, places=job.places)
-    found = await judged(summary, crawl, reading, job=job, frontier=frontier, say=screen.say)
+    summary = sum_up(crawl, result, owners=owners, places=job.places)
+    found = await judged(summary, crawl, result, job=job, frontier=frontier, say=screen.say)
     return msgspec.structs.replace(found, output=output)
 
 
 async def _mark_gone(crawl: Crawl, after: Progress, *, job: Job, store: Store, say: Callable[[str], None]) -> None:
-    """Mark the items that this crawl did not see, if that was asked for and it saw the whole site. While the sinks are
-    fed: each is a change for them."""
+    """With `mark_gone`, mark the items that this crawl did not see, if it saw the whole site. Sinks are fed meanwhile:
+    each mark is a change."""
     if not record_of(crawl).settings.mark_gone:
         return
     left_out = "--skip-stored" if job.skip_stored else "--skip-known" if record_of(crawl).skips_known else ""
-    why = f"{left_out} left pages out" if left_out else why_not_whole(after)
+    why = f"{left_out} skipped pages" if left_out else why_not_whole(after)
     if why:
         say(f"items that {crawl.id} did not see are not marked as gone: {why}")
         return
@@ -263,13 +265,13 @@ async def _mark_gone(crawl: Crawl, after: Progress, *, job: Job, store: Store, s
 
 
 async def _export(crawl: Crawl, output: Sequence[str], *, job: Job, store: Store, screen: Screen) -> None:
-    """Write the crawl's items to these files."""
+    """Write the crawl's items to the output files."""
     wanted = ExportRequest(which=ItemFilter(spider=crawl.spider, crawl=crawl.id))
     for target in output:
         with counting_export(screen, target) as show:
             write = partial(export, store, target, wanted=wanted, show=show)
             if target == STDOUT:
-                # What was written cannot be unsaid: only the beginning is waited for.
+                # Written output cannot be taken back: only the start may wait for the server.
                 await until_reachable(partial(store.count_items, wanted.which), say=screen.say)
                 if job.watched is not None:
                     job.watched.box.write_output()
@@ -280,7 +282,7 @@ async def _export(crawl: Crawl, output: Sequence[str], *, job: Job, store: Store
 
 
 async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, Crawl | None]:
-    """The crawl, and the unfinished one that it resumes, as it was before."""
+    """The crawl, and its former record if an unfinished one is resumed."""
     return await begin(
         frontier,
         job.spider,
@@ -297,14 +299,8 @@ async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, 
     )
 
 
-async def _skip_stored(crawl: Crawl, job: Job, *, frontier: Frontier, store: Store, say: Callable[[str], None]) -> int:
-    pattern, intake = compiled(job.skip_stored), intake_of(crawl)
-    return await skip_stored(crawl, pattern, frontier=frontier, store=store, intake=intake, say=say)
-
-
-class Watch:
-    """Shows the crawl, and ends the run when a worker has paused the crawl because of a failing handler: nobody may be
-    there to fix it."""
+class ProgressWatch:
+    """Shows the crawl, and stops the run after a worker paused the crawl because its handler keeps failing."""
 
     def __init__(self, display: Display) -> None:
         self._display = display
@@ -317,8 +313,8 @@ class Watch:
 
 
 async def _run(
-    crawl: Crawl, job: Job, coordinator: Coordinator, sinks: RunSinks, *, watch: Watch, store: Store
-) -> Reading:
+    crawl: Crawl, job: Job, coordinator: Coordinator, sinks: RunSinks, *, watch: ProgressWatch, store: Store
+) -> RunResult:
     box = None if job.watched is None else job.watched.box
     grace_seconds = record_of(crawl).settings.grace_seconds
     stopping = Stopping(say=coordinator.say, grace_seconds=grace_seconds, box=box)
@@ -328,9 +324,9 @@ async def _run(
     if job.watched is not None:
         job.watched.box.begin_crawl(pages=before.ended)
     if job.watched is not None and job.watched.has_begun:
-        # The run goes on that a process began which has died: its pages and its time count.
+        # An earlier process of this run died: its pages and its time count.
         began, before = job.watched.began, msgspec.structs.replace(before, done=job.watched.pages_before, dead=0)
-    # What a spider prints is a message: stdout is for results.
+    # A spider's prints go to stderr: stdout is for results.
     output = SpiderOutput(sys.stderr)
     with stopping.listening(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         with contextlib.suppress(asyncio.CancelledError):
@@ -353,10 +349,10 @@ async def _run(
         seconds = time.monotonic() - began
         after = await coordinator.progress(stop=stopping.stop)
     interrupted = stopping.stop.is_set() and is_unfinished(after.state) and not is_stopped(after)
-    # Told to stop, it has left nothing undone.
+    # A --stay run that was stopped with no task left.
     stayed = interrupted and job.stay and coordinator.feeder.has_ended and not after.left
     interrupted = interrupted and not stayed
-    return Reading(before=before, after=after, seconds=seconds, interrupted=interrupted, stayed=stayed)
+    return RunResult(before=before, after=after, seconds=seconds, interrupted=interrupted, stayed=stayed)
 
 
 def _announce(crawl: Crawl, before: Crawl | None, job: Job, *, display: Display) -> None:
@@ -365,16 +361,11 @@ def _announce(crawl: Crawl, before: Crawl | None, job: Job, *, display: Display)
         return
     had, has = record_of(before).results, record_of(crawl).results
     if had.store is not None and had.archive is None and has.archive is not None:
-        display.say(f"raw pages are kept from now on, in {has.archive.shown}: not those of the pages done before")
+        display.say(f"raw pages are kept from now on, in {has.archive.shown}; earlier pages are not")
     _, changed = changes_of(before, job.spider, job.settings)
     if changed:
         display.say(f"its settings changed: {'; '.join(changed)}")
     if bool(crawl.dedup_ttl) != bool(parse_duration(job.settings.dedup_ttl)):
-        display.say(
-            "whether its URLs expire was decided when it began: dedup_ttl takes effect in a new crawl (--fresh)"
-        )
+        display.say("dedup_ttl cannot be switched on or off in a crawl: it takes effect in a new crawl (--fresh)")
     if crawl.pace_scope != job.settings.pace_scope:
-        display.say(
-            "whether it keeps the limits of hosts together with other crawls was decided when it began:"
-            " pace_scope takes effect in a new crawl (--fresh)"
-        )
+        display.say("pace_scope is fixed when a crawl begins: it takes effect in a new crawl (--fresh)")

@@ -1,4 +1,4 @@
-"""The sinks of a run: checked before it begins, fed while it runs, summed up at its end."""
+"""The sinks of a run: checked before it, fed during it, reported after it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 
 class RunSinks:
-    """The sinks that a run was given, and those that its spider has from earlier runs."""
+    """The sinks given to a run, and those of its spider from earlier runs."""
 
     def __init__(self, given: Sequence[SinkUrl]) -> None:
         self._given = given
@@ -39,7 +39,7 @@ class RunSinks:
 
     @classmethod
     async def checked(cls, urls: Sequence[str], *, output: Sequence[str], as_json: bool, say: Say) -> RunSinks:
-        """The sinks of these URLs. Refuses those that cannot work; one that is away is no reason not to begin."""
+        """The sinks with these URLs. Refuses unusable ones; an unreachable sink does not stop the run."""
         if STDOUT in urls and (as_json or STDOUT in output):
             raise UsageError("--sink - and -o - or --json would both write to standard output: give one of them a file")
         given = sinks_given(urls)
@@ -54,22 +54,22 @@ class RunSinks:
         return cls(given)
 
     async def begin(self, spider: str, *, outbox: Outbox, say: Say) -> None:
-        """From now on changes wait for the sinks. Says which ones cannot be fed from here."""
+        """Register the sinks: changes wait for them from now on. Says which ones cannot be fed from here."""
         await until_reachable(lambda: begin_sinks(outbox, spider, self._given), say=say)
         found = await until_reachable(lambda: open_sinks_of(outbox, spider, self._given), say=say)
         for line in found.refusals:
             say(line)
         known = {url.shown for url in self._given}
         if others := [opened.shown for opened in found.open if opened.shown not in known]:
-            say(f"changes also go to {', '.join(others)}, as in earlier runs: `shoal sink remove` ends that")
+            say(f"changes also go to {', '.join(others)}, as in earlier runs: `shoal sink remove` removes them")
         self._pumps = [SinkPump(opened, outbox=outbox, say=say) for opened in found.open]
 
     def feeding(self, *, stop: asyncio.Event, grace_seconds: float) -> AbstractAsyncContextManager[None]:
-        """The sinks are fed meanwhile, and with what still waits at the end."""
+        """Send changes to the sinks inside the block, and the rest at its end."""
         return pumping(self._pumps, stop=stop, grace_seconds=grace_seconds)
 
     async def ends(self, spider: str, *, outbox: Outbox, say: Say) -> list[SinkReport]:
-        """What became of the sinks that this process fed. Standard output is forgotten with the run."""
+        """The result for each sink that this process fed. Standard output ends with the run."""
         if not self._pumps:
             return []
         states = {state.id: state for state in await until_reachable(lambda: outbox.sinks(spider), say=say)}
@@ -88,11 +88,11 @@ class RunSinks:
 
 
 def sink_faults(ends: Sequence[SinkReport], places: Places) -> list[str]:
-    """Why a run is a failure though its crawl is none: sinks lack changes. What sends these."""
+    """A fault for each sink with unsent changes, with the command that sends them."""
     named = [] if places.store == (os.environ.get(STORE_VARIABLE) or DEFAULT_FILE) else [("--store", places.store)]
     send = pasted([("sink send", named)])
     return [
-        f"{waiting_line(end.waiting, end.sink, end.trouble)}; when it is back: {send}"
+        f"{waiting_line(end.waiting, end.sink, end.trouble)}; when it is reachable: {send}"
         for end in ends
         if end.waiting and end.is_ours
     ]

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first signal asks for an orderly end, the second one for an end at once."""
+"""Ctrl-C and SIGTERM: the first signal stops gracefully, the second one at once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shoal.cli.main import INTERRUPTED
 from shoal.worker.black_box import BlackBox
 
 LAST_SECONDS = 3.0
-LOOK_SECONDS = 0.5
+CHECK_SECONDS = 0.5
 
 
 class Stopping:
-    """`stop` is set by the first signal; the second one cancels the task that listens. `box` tells the guardian of
-    this process that a signal was taken."""
+    """The first signal sets `stop`; the second one cancels the listening task. box: notes for
+    the supervisor of this process that a signal was received."""
 
     def __init__(self, *, say: Say, grace_seconds: float, box: BlackBox | None = None) -> None:
         self._box = box
@@ -33,8 +33,8 @@ class Stopping:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Take both signals until the block ends."""
-        # Not the loop's own signal handlers: they would wait while a spider's handler blocks the loop.
+        """Handle both signals until the block ends."""
+        # Not the event loop's signal handlers: they wait while a spider's handler blocks the loop.
         before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -50,7 +50,7 @@ class Stopping:
             self._loop.call_soon_threadsafe(self._ask)
         elif self._signals == 2:
             self._loop.call_soon_threadsafe(self._insist)
-            # In case the loop is blocked and never runs it.
+            # If the loop is blocked, it never runs `_insist`.
             last = threading.Timer(LAST_SECONDS, os._exit, [INTERRUPTED])
             last.daemon = True
             last.start()
@@ -68,9 +68,9 @@ class Stopping:
 
 
 async def stop_without(parent: object, stop: asyncio.Event) -> None:
-    """Ask for an end when the process that started this one has ended; None: nobody has to live."""
+    """Set `stop` when the parent process has ended. parent: None to wait for no process."""
     if parent is None:
         return
     while os.getppid() == parent:  # noqa: ASYNC110 -- the system does not report the end of a parent
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(CHECK_SECONDS)
     stop.set()

@@ -1,5 +1,5 @@
-"""The guardian of a worker that runs in the process people started: a parent that only waits, and replaces it when it
-dies or hangs."""
+"""The supervisor of a worker: the process that people started forks a child for the work, waits, and replaces the child
+when it dies or hangs."""
 
 from __future__ import annotations
 
@@ -16,50 +16,52 @@ from typing import Final
 import click
 
 from shoal.cli.display.lines import say_on
-from shoal.cli.main import INTERRUPTED, Entry
+from shoal.cli.main import INTERRUPTED, Invocation
 from shoal.errors import UsageError
 from shoal.worker.black_box import BlackBox
 from shoal.worker.deaths import Death, HangDetector, RestartBackoff, Watched, death_of
 from shoal.worker.machine import is_stopped
 
-LOOK_SECONDS: Final = 0.5
+CHECK_SECONDS: Final = 0.5
 # How long a signal to the whole process group may take to reach the worker before it is passed on.
 GROUP_SECONDS: Final = 0.1
 TAKEN_SECONDS: Final = 0.5
 ASKED: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-# By these people end programs: nobody comes back after them.
-WISHES: Final = ASKED | {signal.SIGQUIT, signal.SIGPIPE}
+# People end programs with these signals: the child is not replaced after them.
+ENDING: Final = ASKED | {signal.SIGQUIT, signal.SIGPIPE}
 MOST_SIGNALS: Final = 3
 FAILED: Final = 1
-SIGNALLED: Final = 128  # shells give this and the signal as the exit code of a program that a signal ended
+SIGNALLED: Final = 128  # a shell's return code for a program ended by a signal is this plus the signal
 _FROM_TERMINAL: Final = 0x80  # SI_KERNEL: Ctrl-C, sent to the whole process group
 _PARENT_DEATH_SIGNAL: Final = 1  # Linux's number for prctl
 _SHOW_CURSOR: Final = "\x1b[?25h"
 
 
 def guarded(work: Callable[[Watched | None], int], *, is_worker: bool = True, replaces: bool = False) -> int:
-    """Do the work in a child process with a guardian; where that cannot be, or no worker is in this process, here.
-    `replaces`: a child that retires is followed by the next."""
-    entry = click.get_current_context().find_root().obj
-    if not is_worker or not isinstance(entry, Entry) or not can_guard():
+    """Do the work in a child process with a supervisor; in this process if that is impossible or not `is_worker`.
+
+    replaces: a child that retires is replaced by a new one."""
+    invocation = click.get_current_context().find_root().obj
+    if not is_worker or not isinstance(invocation, Invocation) or not can_guard():
         if replaces:
-            raise UsageError("--replace: no worker can be replaced here; let what starts this one start the next")
+            raise UsageError("--replace does not work here: let the program that starts this worker start the next one")
         return work(None)
-    return Guardian(entry, replaces=replaces).run(work)
+    return Guardian(invocation, replaces=replaces).run(work)
 
 
 def can_guard() -> bool:
-    """Whether this process may fork and its child can be tied to its life: on Linux, with one thread, no debugger."""
+    """Whether this process can fork a child that dies with it: on Linux, with one thread, without a debugger."""
     is_plain = sys.gettrace() is None and sys.getprofile() is None
     return sys.platform == "linux" and threading.active_count() == 1 and is_plain
 
 
 class Guardian:
-    """Runs the work in one child process after the other until one ends in order; if it `replaces` those that retire,
-    until one ends that has not."""
+    """Runs the work in one child process after another until one ends normally.
 
-    def __init__(self, entry: Entry, *, replaces: bool = False) -> None:
-        self._entry = entry
+    replaces: a child that retires is followed by the next."""
+
+    def __init__(self, invocation: Invocation, *, replaces: bool = False) -> None:
+        self._invocation = invocation
         self._replaces = replaces
         self._say = say_on(sys.stderr)
         self._backoff = RestartBackoff()
@@ -68,16 +70,15 @@ class Guardian:
         self._pages_before = 0
         self._began = time.monotonic()
         self._asked = 0
-        # Under nohup a hang-up is nothing to anybody.
+        # Under nohup SIGHUP is ignored.
         is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         self._heard = (ASKED - {signal.SIGHUP} if is_ignored else ASKED) | {signal.SIGCHLD}
 
     def run(self, work: Callable[[Watched | None], int]) -> int:
-        """Give the exit code of the last child, or that of a failure before it; in the child itself, that of the
-        work."""
-        # Once, not for each child: the second time these are blocked already, and that child would hear none of them.
+        """The return code of the last child, or of an earlier failure; in the child, that of the work."""
+        # Once, not per child: a second call would return the blocked mask, and that child would get no signals.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._heard)
-        # One who ignores it, as some who start this program do, is not told how a child ended.
+        # If the parent ignored SIGCHLD, the return code of a child would be lost.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         while True:
             box, began = BlackBox.private(guardian=os.getpid()), time.monotonic()
@@ -85,7 +86,7 @@ class Guardian:
             pid = _fork()
             if pid == 0:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-                self._entry.box = box
+                self._invocation.box = box
                 return work(watched)
             code, cause = self._wait(pid, box)
             death = self._death(pid, code, box, cause)
@@ -100,8 +101,8 @@ class Guardian:
             self._pause(pause or 0.0)
 
     def _is_replaced(self, code: int, box: BlackBox) -> bool:
-        """Whether the child has retired, and another one takes its place. It may have seen a crawl fail, and has said
-        so: there may be others."""
+        """Whether the child retired and is replaced. A child that saw a crawl fail is replaced too: there may be other
+        crawls."""
         reading = box.read()
         if not self._replaces or self._asked or code not in (0, FAILED) or not reading.retired:
             return False
@@ -110,9 +111,9 @@ class Guardian:
         return True
 
     def _death(self, pid: int, code: int, box: BlackBox, cause: str) -> Death | None:
-        """How the child died; None: its end is the end of the run, in order or as people asked for."""
+        """How the child died; None: it ended normally, or as people requested."""
         reading = box.read()
-        if not cause and (self._asked or reading.stops or -code in WISHES):
+        if not cause and (self._asked or reading.stops or -code in ENDING):
             return None
         death = death_of(code, reading, cause=cause)
         if death is not None:
@@ -123,7 +124,7 @@ class Guardian:
         return death
 
     def _goes_on(self, death: Death, box: BlackBox, pause: float | None) -> bool:
-        """Say what happened; gives whether another child takes over."""
+        """Say what happened; True if another child takes over."""
         if sys.stderr.isatty():
             sys.stderr.write(_SHOW_CURSOR)
         reading = box.read()
@@ -135,7 +136,7 @@ class Guardian:
             return False
         if reading.writes_output:
             self._say(
-                f"shoal: the worker ended with {death.cause} while it wrote to standard output, which is not whole:"
+                f"shoal: the worker ended with {death.cause} while it wrote to standard output, which is incomplete:"
                 " run the same command again; it fetches nothing and writes all of it"
             )
             return False
@@ -149,11 +150,11 @@ class Guardian:
         return True
 
     def _wait(self, pid: int, box: BlackBox) -> tuple[int, str]:
-        """The exit code of the child, below zero if a signal ended it, and why it was killed if it hung."""
+        """The return code of the child (negative: a signal), and why it was killed if it hung."""
         detector, before, cause = HangDetector("the worker", say=self._say), time.monotonic(), ""
         stops = 0
         while True:
-            info = signal.sigtimedwait(self._heard, LOOK_SECONDS)
+            info = signal.sigtimedwait(self._heard, CHECK_SECONDS)
             if (code := _ended(pid)) is not None:
                 return code, cause
             if info is not None and info.si_signo in ASKED:
@@ -167,8 +168,8 @@ class Guardian:
             before = now
 
     def _pass_on(self, info: signal.struct_siginfo, pid: int, box: BlackBox, *, stops: int) -> int:
-        """Pass a signal on, unless the child has got it as well; gives how many it has taken. To a child that takes
-        none the third one is the last."""
+        """Forward a signal, unless the child got it too; returns how many the child has handled. The third signal kills
+        a child that handles none."""
         if self._asked >= MOST_SIGNALS and box.read().stops < MOST_SIGNALS - 1:
             os.kill(pid, signal.SIGKILL)
         elif info.si_code != _FROM_TERMINAL and not _moved(box, stops, pid, GROUP_SECONDS):
@@ -177,7 +178,7 @@ class Guardian:
         return box.read().stops
 
     def _pause(self, seconds: float) -> None:
-        """Wait; a signal that asks for an end ends the run."""
+        """Wait; an ending signal ends the run."""
         if signal.sigtimedwait(self._heard - {signal.SIGCHLD}, seconds) is not None:
             os._exit(INTERRUPTED)
 
@@ -185,7 +186,7 @@ class Guardian:
 def _fork() -> int:
     """Fork; the child dies with its parent."""
     parent = os.getpid()
-    # What is buffered would be written by both.
+    # Else both processes would write the buffered output.
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -198,7 +199,7 @@ def _fork() -> int:
 
 
 def _ended(pid: int) -> int | None:
-    """The exit code of the child if it has ended. Others are reaped, too: in a container all orphans come here."""
+    """The return code of the child if it has ended. Orphans are reaped too: in a container they come here."""
     with contextlib.suppress(ChildProcessError):
         while True:
             done, status = os.waitpid(-1, os.WNOHANG)
@@ -210,7 +211,7 @@ def _ended(pid: int) -> int | None:
 
 
 def _moved(box: BlackBox, stops: int, pid: int, seconds: float) -> bool:
-    """Whether the child takes a signal, or ends, within so many seconds."""
+    """Whether the child handles a signal or ends within so many seconds."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if box.read().stops > stops or os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
@@ -220,12 +221,12 @@ def _moved(box: BlackBox, stops: int, pid: int, seconds: float) -> bool:
 
 
 def _same_end(code: int) -> int:
-    """End as the child did."""
+    """End like the child."""
     if code >= 0:
         return code
-    with contextlib.suppress(OSError):  # of SIGKILL
+    with contextlib.suppress(OSError):  # SIGKILL has no handler
         signal.signal(-code, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
     os.kill(os.getpid(), -code)
-    # Still here: the first process of a container does not end by signals.
+    # Still alive: signals do not end the first process of a container.
     return SIGNALLED - code

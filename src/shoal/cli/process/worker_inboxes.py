@@ -1,7 +1,4 @@
-"""What a worker process does for spiders that are fed from outside: begins their crawls, and keeps them open.
-
-Whether a worker process has the code of the spider that its crawls work with.
-"""
+"""Checks of a worker process before it works on a crawl: its spider's code; the inboxes of its spiders."""
 
 from __future__ import annotations
 
@@ -37,49 +34,50 @@ if TYPE_CHECKING:
 
 
 class WorkerCode:
-    """The code that a worker process has loaded. Every difference to that of a crawl is said once.
+    """The spider code that a worker process has loaded. Each difference to a crawl's code is said once.
 
-    `is_told`: people said that other code is meant. A worker of a fleet is told as well: its coordinator set the
-    crawl's code, and a file that changes meanwhile is to stop no crawl."""
+    accepts_other: work with different code (--other-code, and workers of a fleet: a file that changes meanwhile must
+    not stop a crawl)."""
 
-    def __init__(self, reference: str, *, places: Places, is_told: bool, say: Say) -> None:
+    def __init__(self, reference: str, *, places: Places, accepts_other: bool, say: Say) -> None:
         self.loaded = code_of(reference)
         self._reference = reference
         self._places = places
-        self._is_told = is_told
+        self._accepts_other = accepts_other
         self._say = say
         self._said: dict[str, str] = {}
 
     def admits(self, crawl: Crawl, *, is_alone: bool) -> bool:
-        """Whether the process may begin to work on a crawl. One that is to work on nothing else (`is_alone`) is
-        refused, where other crawls would not suffer from it."""
+        """Whether the process may work on a crawl. is_alone: it works on no other crawl, so refuse with an error."""
         begun = code_known(crawl)
         names = differences(begun, self.loaded)
         if not names:
             return True
-        if self._is_told:
+        if self._accepts_other:
             self._say_once(crawl, begun, f"{_differs(crawl, names)}; this worker works with its own")
             return True
-        refusal = f"{_differs(crawl, names)}; {self._cure(begun)}"
+        refusal = f"{_differs(crawl, names)}; {self._advice(begun)}"
         if is_alone and self._said.get(crawl.id) != begun.digest:
             raise UsageError(refusal)
         self._say_once(crawl, begun, f"{refusal}; this worker leaves it alone")
         return False
 
     def notice(self, crawl: Crawl) -> None:
-        """Say so if a crawl that the process works on has other code by now."""
+        """Say so if the code of a running crawl has changed."""
         begun = code_known(crawl)
         if names := differences(begun, self.loaded):
-            line = f"{_differs(crawl, names)}; this worker goes on with what it has loaded: a new start loads it anew"
+            line = (
+                f"{_differs(crawl, names)}; this worker continues with its loaded code: restart it to load the new code"
+            )
             self._say_once(crawl, begun, line)
 
-    def _cure(self, begun: SpiderCode) -> str:
+    def _advice(self, begun: SpiderCode) -> str:
         if code_of(self._reference).digest == begun.digest:
-            return "they have changed since this worker loaded them: start it again"
+            return "they have changed since this worker loaded them: restart it"
         run = command(f"run {quote(self._reference)}", self._places)
         return (
-            f"bring this machine's files up to date, or, if they are the newer ones, `{run}` gives them to the crawl;"
-            " --other-code works with both"
+            f"update the files of this machine, or, if they are newer, `{run}` gives them to the crawl;"
+            " --other-code accepts both"
         )
 
     def _say_once(self, crawl: Crawl, begun: SpiderCode, line: str) -> None:
@@ -92,12 +90,13 @@ def _differs(crawl: Crawl, names: str) -> str:
     return f"{crawl.id} runs other code of its spider than this process: {names}"
 
 
-REFUSED_SECONDS: Final = 30.0  # after a crawl could not begin: meanwhile another process may begin it
+REFUSED_SECONDS: Final = 30.0  # pause after a crawl could not begin: another process may begin it
 
 
 class WorkerInboxes:
-    """The inboxes of the spiders that a worker process serves. One that ends with its crawls (`burst`), or is behind a
-    pipe, leaves them to others."""
+    """The inboxes of a worker process's spiders: begins crawls for pushed URLs, and keeps crawls open.
+
+    Off with --burst and behind a pipe."""
 
     def __init__(
         self,
@@ -121,11 +120,11 @@ class WorkerInboxes:
         self._refused_until: dict[str, float] = {}
 
     async def begin(self, crawls: Sequence[Crawl], listener: Listener) -> int:
-        """Begin a crawl for each spider that has none among these and for which URLs were pushed; gives how many. A
-        crawl of another file with a spider of the same name has its entries."""
+        """Begin a crawl for each spider with pushed URLs and no unfinished crawl; returns how many. A crawl of another
+        file with the same spider name owns the entries."""
         if not self._stays or self._job.crawl_id is not None:
             return 0
-        # So that `shoal status` can tell a slip in a name from one that is read.
+        # `shoal status` then knows which inbox names are read.
         with contextlib.suppress(ServerUnreachable, StorageError):
             await self._notes.renew({name: self._job.places.inboxes.get(name, "") for name in self._spiders})
         busy = {crawl.spider for crawl in crawls if is_unfinished(crawl.state)}
@@ -136,34 +135,34 @@ class WorkerInboxes:
             try:
                 begun += await listener.begin_for(name, partial(self._begin, name)) is not None
             except UsageError as error:
-                # The other crawls are not to suffer from this one.
+                # Other crawls continue.
                 self._refused_until[name] = now + REFUSED_SECONDS
                 self._say(f"URLs pushed for {name} wait in its inbox, no crawl can begin: {error}")
         return begun
 
     async def keep_open(self, crawls: Iterable[Crawl]) -> None:
-        """Keep those of these crawls open that wait for what is pushed, and no others."""
+        """Keep the crawls with --stay among these open, and no others."""
         if self._stays:
             await self._stayer.hold(staying(crawls))
 
     async def keep_open_also(self, crawl: Crawl) -> None:
-        """The same for one more."""
+        """Keep one more crawl open, if it has --stay."""
         if self._stays and staying([crawl]):
             await self._stayer.hold_also(crawl.id)
 
     async def leave(self) -> None:
-        """Let all of them end."""
+        """Stop keeping crawls open."""
         await self._stayer.leave()
 
     def or_for_urls(self) -> str:
-        """How to feed spiders that have no start of their own."""
+        """The part of a message that says how to push URLs to spiders without a start."""
         fed = [name for name, kind in self._spiders.items() if not has_start(kind)]
         if not fed or not self._stays or self._job.crawl_id is not None:
             return ""
         return f", or for URLs: {', '.join(fed_line(name, self._job.places) for name in fed)}"
 
     async def _begin(self, name: str) -> Crawl:
-        """Begin a crawl of this spider that stays open for what is pushed, unless one has begun since the last look."""
+        """Begin a crawl with --stay for this spider, unless another process has begun one."""
         kind, places = self._spiders[name], places_of_new(self._job.places)
         spider, settings = made(kind), settings_of(kind, {}).values
         reference = self._job.reference
@@ -173,7 +172,7 @@ class WorkerInboxes:
         if (running := unfinished_crawl(crawls, reference=reference, places=places)) is not None:
             return running
         store = await self._results.store(places.store, wait=waiting_for(places.store, self._say))
-        # `anew`: one that was stopped is resumed by people.
+        # `anew`: only people resume a stopped crawl.
         crawl, _ = await begin(
             self._frontier,
             spider,

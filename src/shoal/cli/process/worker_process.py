@@ -1,4 +1,4 @@
-"""One worker process: finds its crawls, works on them, and waits for the next ones unless it is told to end."""
+"""One worker process: finds its crawls, works on them, waits for the next ones."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import msgspec
 
 from shoal.archive.base import Archive
 from shoal.backends import is_pipe
+from shoal.cli.crawl_choice import choose
 from shoal.cli.display.inboxes import say_inboxes, with_inbox
 from shoal.cli.display.lines import Say, SpiderOutput, say_on
 from shoal.cli.display.next_commands import begin_again, command, quote
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.process.signals import Stopping, stop_without
 from shoal.cli.process.worker_inboxes import WorkerCode, WorkerInboxes
-from shoal.cli.which import choose
 from shoal.crawl.inbox import Listener
 from shoal.crawl.joining import places_to_join, results_of
 from shoal.crawl.opening import Places, SharedResults, frontier_at, shared_results, waiting_for
@@ -50,19 +50,20 @@ from shoal.worker.process import Isolation, ProcessContext, SharedSlots
 from shoal.worker.retirement import Idleness, Limits, Retirement, Shutdown
 
 FAILED = 1
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 USE_ITS_FILE = "work on it with that file, or name your spider"
-LONGEST_LOOK_SECONDS = 15.0
-LOOK_SHARE = 0.05
+LONGEST_POLL_SECONDS = 15.0
+POLL_SHARE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerJob:
-    """The options of `shoal worker`. `parent` is the process id of the coordinator, for a worker of its fleet.
-    `other_code`: another code of the spider than the crawl's is meant. `inbox`: a folder that is watched.
-    `watched`: its coordinator or its guardian watches this process. After `max_…` it retires, None: as its spiders'
-    settings have it; `replaced`: a new one takes its place then. It ends when it had no work for `idle_seconds`; 0:
-    never."""
+    """The options of `shoal worker`.
+
+    parent: process id of the coordinator, for a worker of its fleet. other_code: accept other spider code than the
+    crawl's. inbox: a folder to read. watched: what the coordinator or supervisor of this process knows. max_…: when it
+    retires; None: by its spiders' settings. replaced: a new worker follows. idle_seconds: end after this time without
+    work; 0: never."""
 
     reference: str
     places: Places
@@ -88,20 +89,20 @@ class WorkerJob:
 
 
 async def work_on_crawls(job: WorkerJob) -> int:
-    """Work until told to stop, or with `burst` until the crawls are finished."""
+    """Work until stopped, or with --burst until the crawls are finished."""
     spiders = {spider_name(spider): spider for spider in load_spiders(job.reference)}
     if job.parent is None:
         job = replace(job, places=with_inbox(job.places, job.inbox, spiders=list(spiders.values())))
     say = SaidOnce(say_on(sys.stderr))
-    # Now: the files may change while servers are waited for.
-    code = WorkerCode(job.reference, places=job.places, is_told=job.other_code or job.parent is not None, say=say)
+    # Loaded now: the files may change while servers are awaited.
+    code = WorkerCode(job.reference, places=job.places, accepts_other=job.other_code or job.parent is not None, say=say)
     said = say if job.parent is None else _silent
     stopping = Stopping(say=said, grace_seconds=Settings().grace_seconds, box=job.box)
     watching = asyncio.create_task(stop_without(job.parent, stopping.stop))
     try:
         faults = await _work(job, spiders=spiders, code=code, stopping=stopping, say=say)
     except CrawlLost as error:
-        # Every worker of a fleet meets it: the coordinator says it for all of them.
+        # It happens to every worker of a fleet: the coordinator says it once.
         if job.parent is not None:
             return FAILED
         raise CrawlLost(f"{error}; {_begin_again(job)}") from None
@@ -111,23 +112,24 @@ async def work_on_crawls(job: WorkerJob) -> int:
         for fault in faults:
             say(fault)
         return FAILED
-    # A worker that waits for crawls ends normally when it is stopped; with `burst` it has left its crawl unfinished.
+    # A worker that waits for crawls ends normally when stopped; with --burst its crawl is unfinished.
     return INTERRUPTED if job.burst and stopping.stop.is_set() else 0
 
 
 async def _work(
     job: WorkerJob, *, spiders: dict[str, type[Spider]], code: WorkerCode, stopping: Stopping, say: Say
 ) -> list[str]:
-    """Work to the end; gives why the crawls are failures, if this worker is to judge that."""
+    """Work to the end; returns why crawls failed, if this worker judges that."""
     output, stop, places = SpiderOutput(sys.stderr), stopping.stop, job.places
-    connections = job.store_connections or _connections(spiders.values())
+    by_settings = (settings_of(spider, {}).values.store_connections for spider in spiders.values())
+    connections = job.store_connections or max(by_settings, default=STORE_CONNECTIONS)
     async with AsyncExitStack() as stack:
-        # Signals end it at once as long as it waits for its servers: it has no pages to finish.
+        # While it waits for servers, signals end it at once: it has no pages to finish.
         frontier = await stack.enter_async_context(
             frontier_at(places.frontier, wait=_patience(job, places.frontier, say), stop=stop)
         )
         results = await stack.enter_async_context(shared_results(connections=connections))
-        # A server that was named is tried at once. What was not is the crawl's, and known when there is one.
+        # A named store is opened at once; otherwise the crawl names its store.
         if places.store and path_of(places.store) is None:
             await results.store(places.store, wait=_patience(job, places.store, say), stop=stop)
         stack.enter_context(stopping.listening())
@@ -136,9 +138,9 @@ async def _work(
         listener = await stack.enter_async_context(listener_at(places, frontier=frontier, say=say))
         await reclaim_former(job.watched, frontier=frontier, say=say)
         if job.metrics is not None:
-            frontier = stack.enter_context(_metrics_told(job.metrics, frontier, say))
+            frontier = stack.enter_context(_serving_metrics(job.metrics, frontier, say))
         if job.parent is None and not is_pipe(places.frontier):
-            # In a fleet the coordinator does it; at the other end of a pipe, too.
+            # In a fleet and behind a pipe the coordinator does it.
             await stack.enter_async_context(clearing_beside(places, frontier=frontier, say=say))
         process = WorkerProcess(job, spiders=spiders, code=code, frontier=frontier, results=results, say=say)
         await process.run(stop, listener=listener)
@@ -152,9 +154,9 @@ async def _work(
 
 
 @contextlib.contextmanager
-def _metrics_told(address: str, frontier: Frontier, say: Say) -> Iterator[Frontier]:
-    """The frontier, by which this process's own signs of life become metrics."""
-    # Loaded here: most workers tell none.
+def _serving_metrics(address: str, frontier: Frontier, say: Say) -> Iterator[Frontier]:
+    """The frontier, with the heartbeats of this process served as metrics."""
+    # Imported here: most workers serve no metrics.
     from shoal.cli.process.dashboard import check_extra
 
     check_extra()
@@ -162,28 +164,24 @@ def _metrics_told(address: str, frontier: Frontier, say: Say) -> Iterator[Fronti
 
     beats = OwnBeats()
     with telling_metrics(address, beats) as port:
-        say(f"metrics are told at port {port}")
+        say(f"metrics are served on port {port}")
         yield beats.on(frontier)
 
 
 def _patience(job: WorkerJob, url: str, say: Say) -> Say | None:
-    """A worker waits for servers; one of a fleet for files as well, which its coordinator has opened already."""
+    """A worker waits for servers; in a fleet also for files, which its coordinator has already opened."""
     return waiting_for(url, say) if job.parent is None else say
 
 
 def _limits(job: WorkerJob, spiders: Iterable[type[Spider]]) -> Limits:
-    """When this process retires: as it was told, else by the strictest of its spiders' settings."""
+    """When this process retires: by its flags, else by the strictest settings of its spiders."""
     own = Limits.strictest([Limits.of(settings_of(spider, {}).values) for spider in spiders])
     return own.unless_told(pages=job.max_pages, seconds=job.max_seconds, memory=job.max_memory)
 
 
-def _connections(spiders: Iterable[type[Spider]]) -> int:
-    return max((settings_of(spider, {}).values.store_connections for spider in spiders), default=STORE_CONNECTIONS)
-
-
 class WorkerProcess:
-    """Works on all unfinished crawls of its spiders at the same time, also on crawls that begin meanwhile. Each crawl
-    has its own store; crawls with the same one share it."""
+    """Works on all unfinished crawls of its spiders at once, and on crawls that begin meanwhile. Crawls with the same
+    store share its connections."""
 
     def __init__(
         self,
@@ -222,8 +220,7 @@ class WorkerProcess:
         )
 
     async def run(self, stop: asyncio.Event, *, listener: Listener) -> None:
-        """Work until told to stop, until it retires, or with `burst` until nothing is left. Pushed URLs are taken in
-        meanwhile."""
+        """Work until stopped or retired, or with --burst until no crawl is left. Takes in pushed URLs meanwhile."""
         self._retirement.check_memory()
         shutdown = Shutdown(stop, self._retirement)
         beside = [asyncio.create_task(part) for part in (self._retirement.watch(), shutdown.watch())]
@@ -238,8 +235,8 @@ class WorkerProcess:
             await self._retire(stop)
 
     async def _retire(self, stop: asyncio.Event) -> None:
-        """Say why this process ends, to people and to the one that starts the next. With `burst` there is no next one
-        if the crawls are finished."""
+        """Say why this process retires, to people and to its supervisor. With --burst and all crawls finished, it ends
+        normally."""
         if self._job.burst and not any(is_unfinished(crawl.state) for crawl in self._mine(await self._crawls(stop))):
             return
         if self._job.box is not None:
@@ -255,7 +252,7 @@ class WorkerProcess:
             while not shutdown.is_set():
                 began = time.monotonic()
                 try:
-                    crawls = self._unfinished(await self._look(listener, stop))
+                    crawls = self._unfinished(await self._poll(listener, stop))
                     await self._inboxes.keep_open(crawl for crawl in crawls if crawl.id in self._running)
                     for crawl in crawls:
                         self._slots.prioritise(crawl.id, crawl.priority)
@@ -283,16 +280,16 @@ class WorkerProcess:
             left.cancel()
 
     def _is_idle(self, pause: float) -> bool:
-        """Whether there was no work for as long as this worker waits for it."""
+        """Whether there was no work for `idle_seconds`."""
         is_over = self._idleness.is_over(
-            in_hand=self._isolation.in_hand, pages=self._retirement.pages, within=pause + LOOK_SECONDS
+            in_hand=self._isolation.in_hand, pages=self._retirement.pages, within=pause + POLL_SECONDS
         )
         if is_over:
             self._say(f"ends: no work for {self._job.idle_seconds:g} s (--idle-seconds)")
         return is_over
 
     async def faults(self) -> list[str]:
-        """Why crawls that this process worked on and that are finished are failures, a line each."""
+        """Why finished crawls of this process failed, a line each."""
         lines = []
         for crawl in self._worked.values():
             progress = await until_reachable(partial(self._frontier.progress, crawl.id), say=self._say)
@@ -302,32 +299,32 @@ class WorkerProcess:
         return lines
 
     async def say_inboxes(self) -> None:
-        """The last look: say which entries came into the inboxes of crawls that this process has left."""
+        """Say which entries arrived in the inboxes of crawls that this process has left."""
         with contextlib.suppress(ShoalError):
             await say_inboxes(list(self._worked.values()), places=self._job.places, say=self._say)
 
-    async def _look(self, listener: Listener, stop: asyncio.Event) -> list[Crawl]:
-        """The crawls in the frontier, after pushed URLs were taken in. In a fleet the coordinator takes them in."""
+    async def _poll(self, listener: Listener, stop: asyncio.Event) -> list[Crawl]:
+        """Take in pushed URLs, unless the coordinator does it; returns the crawls in the frontier."""
         crawls = await self._crawls(stop)
         if self._job.parent is not None:
             return crawls
         for crawl in crawls:
             if crawl.id in self._worked:
                 self._states.see(crawl.id, crawl.state)
-        # Also for finished crawls: a pushed URL sets them running again.
+        # Also for finished crawls: a pushed URL makes them run again.
         mine = self._mine(crawls)
         taken = await listener.take_in(mine)
         begun = await self._inboxes.begin(crawls, listener)
         return await self._crawls(stop) if taken or begun else crawls
 
     async def _take_up(self, crawl: Crawl, stop: asyncio.Event) -> None:
-        """Begin to work on a crawl, with the store and the archive that it has."""
+        """Begin to work on a crawl, with its own store and archive."""
         try:
             places = places_to_join(crawl, self._job.places)
         except UsageError as error:
             if not self._running:
                 raise
-            # The other crawls are not to suffer from this one.
+            # Other crawls continue.
             self._left_alone.add(crawl.id)
             self._say(str(error))
             return
@@ -345,7 +342,7 @@ class WorkerProcess:
         return self._say if self._running else _patience(self._job, url, self._say)
 
     async def _remember(self, crawl: Crawl, places: Places) -> None:
-        """Let the crawl remember a store or an archive that is not its own."""
+        """Add another store or archive to the crawl's record."""
         record = record_of(crawl)
         results = results_of(places, record.results)
         if results != record.results:
@@ -370,12 +367,12 @@ class WorkerProcess:
         self._tell(f"left {crawl.id}: {several(pages, 'page')}")
 
     def _tell(self, line: str) -> None:
-        """Say what the coordinator of a fleet says for all its workers."""
+        """Say a line, unless the coordinator of a fleet says it for all its workers."""
         if self._job.parent is None:
             self._say(line)
 
     def _forget_ended(self) -> None:
-        """Forget the crawls that ended; an error in one of them ends the process."""
+        """Remove ended crawls; an error in one of them ends the process."""
         for name, task in list(self._running.items()):
             if task.done():
                 del self._running[name]
@@ -387,19 +384,19 @@ class WorkerProcess:
                     self._say(f"{error}; {_begin_again(self._job)}; this worker waits for a new crawl")
 
     async def _crawls(self, stop: asyncio.Event) -> list[Crawl]:
-        # While it works on a crawl, that crawl's worker says that it waits.
+        # During a crawl, that crawl's worker says that it waits.
         say = _silent if self._running else self._say
         crawls = self._usable(await until_reachable(self._frontier.crawls, say=say, stop=stop))
         named = self._job.crawl_id
         if named is None:
             return crawls
-        # One that it worked on, or that its coordinator began, may be gone: they say what became of it.
+        # A crawl that it worked on, or of its coordinator, may be gone: others report that.
         is_new = self._job.burst and self._job.parent is None and named not in self._worked
         crawls = [choose(crawls, named)] if is_new else [one for one in crawls if one.id == named]
         return [self._as_served(crawl) for crawl in crawls]
 
     def _usable(self, crawls: list[Crawl]) -> list[Crawl]:
-        """The crawls that this shoal can work with. The others of its spiders are named once, and left alone."""
+        """The crawls that this version can read; each other crawl of its spiders is named once."""
         checked = with_refusals(crawls)
         for crawl in checked:
             if crawl.refusal and crawl.id == self._job.crawl_id:
@@ -415,8 +412,8 @@ class WorkerProcess:
         return [crawl for crawl in named if crawl.id not in self._left_alone and self._belongs(crawl)]
 
     def _belongs(self, crawl: Crawl) -> bool:
-        """Whether a crawl belongs to the spiders' file. Another file's, with a spider of the same name, is left alone,
-        and refused if it was asked for."""
+        """Whether a crawl belongs to the spiders' file. A crawl of another file with the same spider name is left
+        alone, or an error if it was named."""
         if belongs_to(crawl, self._job.reference, frontier=self._job.places.frontier):
             return True
         if self._job.crawl_id is not None or (self._job.burst and is_unfinished(crawl.state)):
@@ -434,7 +431,7 @@ class WorkerProcess:
         return unfinished
 
     def _as_served(self, crawl: Crawl) -> Crawl:
-        """Let the file's only spider work on a crawl that was named by its id, whatever the spider is called."""
+        """The crawl; if it was named by its id, the file's only spider works on it whatever its name."""
         if crawl.spider not in self._spiders and len(self._spiders) == 1:
             self._spiders[crawl.spider] = next(iter(self._spiders.values()))
         return crawl
@@ -447,10 +444,10 @@ def _begin_again(job: WorkerJob) -> str:
     return begin_again(f"run {quote(job.reference)}", job.places)
 
 
-def pause_after(look: float) -> float:
-    """How long to wait after a look that took `look` seconds: to look at thousands of crawls takes long."""
-    return min(max(LOOK_SECONDS, look / LOOK_SHARE), LONGEST_LOOK_SECONDS)
+def pause_after(seconds: float) -> float:
+    """Seconds to wait after a poll that took `seconds`: polling thousands of crawls takes long."""
+    return min(max(POLL_SECONDS, seconds / POLL_SHARE), LONGEST_POLL_SECONDS)
 
 
 def _silent(line: str) -> None:
-    """Does nothing: the coordinator says it."""
+    """Shows nothing: the coordinator says it."""

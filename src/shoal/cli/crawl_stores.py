@@ -1,8 +1,6 @@
-"""The stores and archives of crawls, for commands that look at them: nothing is created, nothing is guessed.
+"""Opens the stores and archives of crawls for reading commands; says which crawls own the items that a crawl yielded.
 
-Where a crawl's items are when it has fewer of its own than its pages yielded.
-
-An item belongs to the crawl that wrote it last: a later crawl of the spider takes over what it meets again.
+An item belongs to the crawl that wrote it last.
 """
 
 from __future__ import annotations
@@ -38,27 +36,27 @@ from shoal.text.secrets import masked
 
 
 def has_frontier(places: Places) -> bool:
-    """Whether there is a frontier to look at: opening a file that is missing would create it."""
+    """Whether the frontier exists: opening a missing file would create it."""
     path = file_of(places.frontier)
     return path is None or Path(path).exists()
 
 
 def say_what_is_elsewhere(crawl: Crawl, places: Places, *, say: Callable[[str], None]) -> None:
-    """Say that a file with the items of the store of these places is not all: others wrote to other stores."""
+    """Say that an export is incomplete, since some items of the crawl are in other stores."""
     if others := stores_beside(crawl, places):
-        say(f"items of {crawl.id} lie also in {', '.join(others)}: they are not in this file")
+        say(f"items of {crawl.id} are also in {', '.join(others)}: they are not in this file")
 
 
 @asynccontextmanager
 async def stores_of_crawls(places: Places, *, say: Callable[[str], None]) -> AsyncIterator[tuple[Frontier, StoreOf]]:
-    """The frontier, and what gives the store of each of its crawls: None, after a line, for one out of reach."""
+    """The frontier, and a function from a crawl to its store; an unreachable store is None, after a message."""
     async with frontier_at(places.frontier) as frontier, shared_results() as results:
         said: set[str] = set()
 
         async def store_of(crawl: Crawl) -> Store | None:
             if (named := foreign_store(crawl, places)) and (store := results_known(crawl).store):
                 line = (
-                    f"the items of {crawl.id} lie in {store.shown}: what is shown here is from {named}, which --store"
+                    f"the items of {crawl.id} are in {store.shown}: what is shown here is from {named}, which --store"
                 )
                 _say_once(f"{line} or {STORE_VARIABLE} names", said=said, say=say)
             try:
@@ -77,9 +75,10 @@ def _say_once(line: str, *, said: set[str], say: Callable[[str], None]) -> None:
 
 
 async def with_archive(places: Places, crawl: str | None, *, spider: str | None = None, reference: str = "") -> Places:
-    """The places of a command on archived pages. An archive that was not named is the crawl's, or that of the newest
-    crawl of the spider that has one; for a `spider`, so is a store. Refuses to guess where there is no such crawl,
-    and a crawl of another file than that of the spider's `reference`, unless it was named."""
+    """The places with an archive: the given one, else the crawl's, else that of the newest crawl of the spider with
+    one; for a `spider`, its store too. Refuses if there is none.
+
+    reference: the spider's file; a crawl of another file is refused unless `crawl` names it."""
     chosen = await _archived_crawl(places, crawl, spider)
     if (
         chosen is not None
@@ -88,12 +87,12 @@ async def with_archive(places: Places, crawl: str | None, *, spider: str | None 
         and not belongs_to(chosen, reference, frontier=places.frontier)
     ):
         raise UsageError(
-            f"{owner_of(chosen)}, not to {reference}, which would replace its items: if that is meant, name it with"
+            f"{owner_of(chosen)}, not to {reference}, which would replace its items: to do that, add"
             f" --crawl {chosen.id}"
         )
     archive = places.archive or (chosen and archive_to_read(chosen, places))
     if not archive:
-        raise UsageError("no crawl here remembers an archive: give --archive, or --frontier of the crawl that has one")
+        raise UsageError("no crawl here has an archive: give --archive, or --frontier of a crawl with one")
     store = places_of_new(places).store
     if chosen is not None and spider is not None:
         store = store_to_read(chosen, places)
@@ -115,7 +114,7 @@ SHOWN = 8
 
 
 class Owners(msgspec.Struct, frozen=True, kw_only=True):
-    """How many items a crawl's pages yielded (0: not known), how many it has now, and how many other crawls have."""
+    """Numbers of items: yielded by a crawl's pages (0: unknown), owned by it now, owned by other crawls."""
 
     crawl: Crawl
     yielded: int
@@ -124,15 +123,15 @@ class Owners(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def owners_of(crawl: Crawl, progress: Progress, *, crawls: Sequence[Crawl], store: Store) -> Owners:
-    """Who has the items that this crawl may have written; `crawls` are newest first."""
+    """The owners of the items that this crawl may have written. crawls: newest first."""
     yielded = progress.notes.get(ITEMS, 0)
     own = await store.count_items(ItemFilter(spider=crawl.spider, crawl=crawl.id))
     if own and own >= yielded:
         return Owners(crawl=crawl, yielded=yielded, own=own, others={})
     others = await store.count_by_crawl(crawl.spider)
     others.pop(crawl.id, None)
-    # Fewer than were yielded may be right: several pages may yield one key. An older crawl has items of this one only
-    # if this one left them as they were, because they were fresh.
+    # Fewer items than yielded may be right: several pages may yield one key. An older crawl owns items of this one only
+    # if `freshness` skipped the write.
     if own and not parse_duration(record_of(crawl).settings.freshness):
         names = [one.id for one in crawls]
         for name in names[names.index(crawl.id) :]:
@@ -141,7 +140,7 @@ async def owners_of(crawl: Crawl, progress: Progress, *, crawls: Sequence[Crawl]
 
 
 def owners_line(owners: Owners, places: Places) -> str:
-    """What people should know about it, in one line; empty if there is nothing to say."""
+    """One line about items that the crawl yielded and does not own; empty if there are none."""
     name, spider = owners.crawl.id, owners.crawl.spider
     yielded = f"its pages yielded {several(owners.yielded, 'item')}"
     if owners.others:

@@ -1,7 +1,5 @@
-"""Which crawl a command means: an id, a spider's name, or none where only one crawl can be meant.
-
-Asks before a crawl is discarded or cancelled on which others work.
-"""
+"""Chooses the crawl of a command by an id, a spider's name, or none if there is only one; asks before a crawl that
+workers run is discarded."""
 
 from __future__ import annotations
 
@@ -27,14 +25,14 @@ Say = Callable[[str], None]
 
 @asynccontextmanager
 async def chosen_crawl(places: Places, name: str | None) -> AsyncIterator[tuple[Frontier, Crawl]]:
-    """The frontier, closed at the end, and the crawl in it that `name` means."""
+    """The frontier and the named crawl in it; closes the frontier afterwards."""
     async with frontier_at(places.frontier) as frontier:
         yield frontier, choose(await frontier.crawls(), name)
 
 
 def usable(crawls: Sequence[Crawl], name: str | None = None, *, say: Say | None = None) -> list[Crawl]:
-    """The crawls that this shoal can work with; of each other one a line is said. If the one that `name` is the id of
-    cannot be used, or none can, that is an error."""
+    """The crawls that this version can read; a line is said about each other one. It is an error if the crawl with the
+    id `name`, or every crawl, is refused."""
     checked = with_refusals(crawls)
     refused = {crawl.id: crawl.refusal for crawl in checked if crawl.refusal}
     if name in refused or (refused and len(refused) == len(checked)):
@@ -45,11 +43,9 @@ def usable(crawls: Sequence[Crawl], name: str | None = None, *, say: Say | None 
 
 
 def choose(crawls: Sequence[Crawl], name: str | None, *, say: Say | None = None) -> Crawl:
-    """The crawl of this id, or the newest of this spider; without a name the only unfinished one,
-    or the newest where all are finished.
+    """The crawl with this id, or the newest of this spider; without a name the only unfinished one, else the newest.
 
-    `crawls` are newest first. A name that fits none is refused with those there are. Crawls that this shoal cannot use
-    are named (`say`, else on stderr) and passed over."""
+    crawls: newest first. An unknown name is an error that lists the crawls."""
     crawls = usable(crawls, name, say=say)
     if not crawls:
         raise UsageError("there is no crawl yet: `shoal crawl URL` or `shoal run FILE` begins one")
@@ -68,12 +64,12 @@ def choose(crawls: Sequence[Crawl], name: str | None, *, say: Say | None = None)
 
 
 def choose_all(crawls: Sequence[Crawl], name: str | None, *, say: Say | None = None) -> list[Crawl]:
-    """The crawl that `name` means; without a name, all that this shoal can use."""
+    """The named crawl in a list; without a name, all usable crawls."""
     return [choose(crawls, name, say=say)] if name is not None or not crawls else usable(crawls, say=say)
 
 
 def no_archived_crawl(crawls: Sequence[str], wanted: str) -> str:
-    """Why a crawl's pages cannot be had from an archive that has those of `crawls`."""
+    """The message that an archive with these crawls has no crawl `wanted`."""
     return f"the archive has no crawl {wanted}; it has {', '.join(crawls[-LISTED:]) or 'nothing yet'}"
 
 
@@ -91,33 +87,32 @@ def _ids(crawls: Sequence[Crawl]) -> str:
 
 @asynccontextmanager
 async def deletion_named(crawl: Crawl, *, frontier: Frontier) -> AsyncIterator[None]:
-    """Say of a crawl that somebody deletes meanwhile more than that it is not there."""
+    """Inside the block, the error for a crawl that was deleted meanwhile says so."""
     try:
         yield
     except UsageError:
         if crawl.id in [one.id for one in await frontier.crawls()]:
             raise
-        raise UsageError(f"{crawl.id} was deleted while this run worked on it: what it has stored stays") from None
+        raise UsageError(f"{crawl.id} was deleted during this run: what the run stored is kept") from None
 
 
 NAMED = 4
 
 
 async def ask_if_others_work_on(crawl: Crawl, *, frontier: Frontier, deed: str, yes: bool) -> None:
-    """Name the workers that work on the crawl right now and ask whether the deed is meant. Refuses where nobody can be
-    asked; `yes` is the answer given before."""
+    """Ask before doing `deed` to a crawl that workers run now. Without a terminal it is refused; yes: do not ask."""
     workers = [] if yes else await at_work(crawl.id, frontier=frontier)
     if not workers:
         return
-    said = f"{crawl.id} is worked on right now by {named(workers)}"
+    said = f"{crawl.id} is run right now by {named(workers)}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(f"{said}: stop them, or {deed} it anyway with --yes")
     if not click.confirm(f"{said}. {deed.capitalize()} it?", err=True):
-        raise UsageError(f"{crawl.id} was left as it is")
+        raise UsageError(f"{crawl.id} is unchanged")
 
 
 def named(workers: list[WorkerBeat]) -> str:
-    """Workers, for people."""
+    """The number and the names of workers, for people."""
     names = ", ".join(f"{beat.worker} on {beat.host}" for beat in workers[:NAMED])
     more = f" and {len(workers) - NAMED} more" if len(workers) > NAMED else ""
     return f"{several(len(workers), 'worker')} ({names}{more})"
