@@ -58,7 +58,7 @@ class Ended(NamedTuple):
 
     kills: int
     seconds: float
-    exit_code: int
+    return_code: int
 
 
 class Command(NamedTuple):

@@ -25,7 +25,7 @@ from bench.crawlers import HERE, fresh_folder
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.insight.survey import Survey, surveyed
-from shoal.model import Crawl, WorkerBeat
+from shoal.model import Crawl, Heartbeat
 from shoal.testing.sites.site_process import site_process
 from shoal.testing.waiting import eventually
 from shoal.worker.workers import Member
@@ -67,7 +67,7 @@ def nameless(survey: Survey, *, began: float) -> Survey:
     return msgspec.structs.replace(survey, crawl=crawl, members=members, at=survey.at - began)
 
 
-def _nameless(beat: WorkerBeat, number: int) -> WorkerBeat:
+def _nameless(beat: Heartbeat, number: int) -> Heartbeat:
     figures = msgspec.structs.replace(beat.figures, fetch_times=(), statuses={})
     return msgspec.structs.replace(
         beat, worker=f"w{number}", crawl="recorded-1", host="h", machine="m", pid=1 + number, figures=figures

@@ -98,7 +98,7 @@ def _watched(command: Sequence[str], *, environment: Mapping[str, str], pages: i
             process.kill()
             process.wait()
     if process.returncode:
-        raise SystemExit(f"exit code {process.returncode}: see {folder / 'output.log'}")
+        raise SystemExit(f"return code {process.returncode}: see {folder / 'output.log'}")
     return Rendering(pages, time.perf_counter() - began, looks)
 
 

@@ -114,4 +114,4 @@ def _check(code: int, *, pages: int, folder: Path) -> None:
     with closing(sqlite3.connect(folder / "shoal.db")) as database:
         (found,) = database.execute("SELECT count(*) FROM item").fetchone()
     if code or found != pages:
-        raise SystemExit(f"{found:,} of {pages:,} pages, exit code {code}: see {folder / 'output.log'}")
+        raise SystemExit(f"{found:,} of {pages:,} pages, return code {code}: see {folder / 'output.log'}")

@@ -78,7 +78,7 @@ def documents() -> list[Path]:
 
 
 def main() -> int:
-    """Print the findings; the exit code says whether there were any."""
+    """Print the findings; the return code says whether there were any."""
     if shutil.which("hunspell") is None:
         sys.stdout.write("words are not checked: sudo apt-get install hunspell hunspell-en-gb\n")
         return 0

@@ -164,7 +164,7 @@ def _errors() -> Iterator[str]:
         "line that says what to do, and has its return code."
     )
     rows = [
-        ("&nbsp;" * 4 * depth + f"`{kind.__name__}`", str(kind.exit_code), _one_line(kind))
+        ("&nbsp;" * 4 * depth + f"`{kind.__name__}`", str(kind.return_code), _one_line(kind))
         for kind, depth in _error_tree(errors.ShoalError)
     ]
     yield table(("error", "return code", "meaning"), rows)

@@ -50,7 +50,7 @@ def make(*, tag: str, say: Say) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Do it; the exit code says whether it was refused."""
+    """Do it; the return code says whether it was refused."""
     parser = argparse.ArgumentParser(prog="python -m release", description=__doc__)
     parser.add_argument(
         "--cut", metavar="VERSION", default="", help="cut the CHANGELOG for this version, build nothing"

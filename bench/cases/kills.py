@@ -87,8 +87,8 @@ def _killed(system: System, site: NotedSite, *, start: str, at: Sequence[int]) -
         command = Command(system.command(scene), folder, {"BENCH_URL": scene.start})
         ended = crawl_killed(command, site=site, at=at)
         stored = Counter(urlsplit(url).path for url in system.items(scene))
-    if ended.exit_code and not system.peer:
-        raise SystemExit(f"{system.name} ended with {ended.exit_code}: see {folder / 'output.log'}")
+    if ended.return_code and not system.peer:
+        raise SystemExit(f"{system.name} ended with {ended.return_code}: see {folder / 'output.log'}")
     return Loss(
         ended,
         pages_lost=len(site.paths - stored.keys()),
@@ -100,7 +100,7 @@ def _killed(system: System, site: NotedSite, *, start: str, at: Sequence[int]) -
 def _told(loss: Loss) -> str:
     return (
         f"{loss.ended.kills} kills, {loss.pages_lost:,} pages lost, {loss.items_twice:,} items twice,"
-        f" {loss.asked_again:,} requests again, {loss.ended.seconds:.1f} s, exit code {loss.ended.exit_code}"
+        f" {loss.asked_again:,} requests again, {loss.ended.seconds:.1f} s, return code {loss.ended.return_code}"
     )
 
 

@@ -77,7 +77,7 @@ def _case(costs: dict[str, list[Cost]]) -> Case:
         how=[
             f"A site of {PAGES} pages on loopback, one item per page; CPU-seconds are those of all processes.",
             "shoal run FILE in an empty folder, default settings except the rate and private addresses: it makes"
-            " shoal.db, asks for robots.txt, and a guardian process watches the worker.",
+            " shoal.db, asks for robots.txt, and a supervisor process watches the worker.",
             "scrapy runspider FILE, robots.txt off, queue in memory, items as JSON Lines.",
             "Each was run once before, unmeasured, so that Python has compiled its modules.",
         ],

@@ -14,13 +14,13 @@ ShoalError                 one line for the user, and a return code
 class ShoalError(Exception):
     """A failure that the user can act on. The message is one line and says what to do."""
 
-    exit_code = 1
+    return_code = 1
 
 
 class UsageError(ShoalError):
     """The command, the spider file or a URL is not usable as given."""
 
-    exit_code = 2
+    return_code = 2
 
 
 class SettingError(UsageError):
@@ -34,7 +34,7 @@ class SelectorError(UsageError):
 class ServerUnreachable(ShoalError):  # noqa: N818 -- reads as what happened
     """A queue, database or object server cannot be reached."""
 
-    exit_code = 3
+    return_code = 3
 
 
 class StorageError(ShoalError):

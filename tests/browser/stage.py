@@ -27,7 +27,7 @@ from shoal.duties.schedules.scheduler import DUTY
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.model import VIA, Crawl, CrawlState, Dead, Done, ExitUse, Pool, Retry, Task, WorkerBeat
+from shoal.model import VIA, Crawl, CrawlState, Dead, Done, ExitUse, Heartbeat, Pool, Retry, Task
 from shoal.settings.table import Settings
 from shoal.store import open_store
 from shoal.store.base import FetchRow, ItemRow
@@ -182,7 +182,7 @@ class Stage:
         return self.run(act)
 
     def beat(self, name: str, worker: str, **fields: Any) -> None:
-        """A sign of life."""
+        """A heartbeat."""
         usual = {
             "host": "machine.test",
             "pid": 4711,
@@ -197,7 +197,7 @@ class Stage:
             "started": time.time() - 4000,
             "seen": time.time(),
         }
-        beat = WorkerBeat(**{**usual, **fields, "worker": worker, "crawl": name})
+        beat = Heartbeat(**{**usual, **fields, "worker": worker, "crawl": name})
         at = fields.get("seen", time.time())
         self.run(lambda frontier: frontier.beat(beat), clock=lambda: at)
 

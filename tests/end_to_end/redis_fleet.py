@@ -18,7 +18,7 @@ from called_here import call_shoal
 from shoal.crawl.opening import Places, opened
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
-from shoal.model import Progress, WorkerBeat
+from shoal.model import Heartbeat, Progress
 from shoal.testing.chaos.check import check_crawl
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
@@ -113,23 +113,23 @@ class RedisFleet:
     def wait_for_pages(self, pages: int) -> Progress:
         return self.wait_for(lambda progress: progress.done >= pages)
 
-    def wait_for_worker(self, process: subprocess.Popen[str]) -> WorkerBeat:
+    def wait_for_worker(self, process: subprocess.Popen[str]) -> Heartbeat:
         """The last beat of a worker, once it has done a page."""
 
-        def of_process(beats: list[WorkerBeat]) -> WorkerBeat | None:
+        def of_process(beats: list[Heartbeat]) -> Heartbeat | None:
             return next((beat for beat in beats if beat.pid == process.pid and beat.pages), None)
 
         # Also if it has left already, on a busy machine.
         return asyncio.run(self._read(lambda frontier: frontier.workers_of(self.crawl), of_process))
 
     def wait_for_workers(self, number: int) -> None:
-        """Until that many workers have given a sign of life."""
+        """Until that many workers have given a heartbeat."""
         asyncio.run(self._read(lambda frontier: frontier.workers(), lambda beats: len(beats) >= number or None))
 
-    def busiest_worker(self) -> WorkerBeat:
+    def busiest_worker(self) -> Heartbeat:
         """The worker that holds most pages, once one holds any."""
 
-        def busiest(beats: list[WorkerBeat]) -> WorkerBeat | None:
+        def busiest(beats: list[Heartbeat]) -> Heartbeat | None:
             return max((beat for beat in beats if beat.busy), key=lambda beat: beat.busy, default=None)
 
         return asyncio.run(self._read(lambda frontier: frontier.workers(), busiest))
@@ -185,7 +185,7 @@ def fleet_on_a_graph(folder: Path, server: RedisServer, *, pages: int) -> Iterat
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, str, int]:
-    """What a process wrote, and its exit code."""
+    """What a process wrote, and its return code."""
     out, err = process.communicate(timeout=SECONDS)
     return out, err, process.returncode
 

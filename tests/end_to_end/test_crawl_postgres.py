@@ -16,7 +16,7 @@ from redis_fleet import SECONDS, RedisFleet, ended
 
 from called_here import call_shoal
 from shoal.frontier import open_frontier
-from shoal.model import Progress, WorkerBeat
+from shoal.model import Heartbeat, Progress
 from shoal.run.coordinator import Coordinator
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.sites.site_process import site_process
@@ -62,7 +62,7 @@ def progress_at_rest(fleet: RedisFleet) -> Progress:
     return seen[0]
 
 
-async def look(fleet: RedisFleet) -> tuple[str, list[WorkerBeat]]:
+async def look(fleet: RedisFleet) -> tuple[str, list[Heartbeat]]:
     """What the crawl is bound by, and its workers. The store is left alone: it may be away."""
     frontier = await open_frontier(fleet.url)
     try:

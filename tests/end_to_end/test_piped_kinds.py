@@ -24,7 +24,7 @@ PAGES = 260  # of the graph
 SLOTS = 4  # of each worker
 WORKERS = 2
 # What a worker calls for at once: the rules of the host of each slot, and its own calls: for leases, to settle, to
-# renew, its sign of life, the crawl's progress, the session of an exit. Each is at the broker as a call or an answer.
+# renew, its heartbeat, the crawl's progress, the session of an exit. Each is at the broker as a call or an answer.
 MOST_CALLS = SLOTS + 6
 # What a worker holds: the pages in its slots, those in its buffer, and those of the batch that is being written.
 # Nothing more is leased while the buffer has two batches.

@@ -63,7 +63,7 @@ class Shell:
         self.printed: dict[str, str] = {}
 
     async def __call__(self, *arguments: str, places: bool = True, code: int = 0) -> str:
-        """Run a command, which must end with this exit code; what it printed."""
+        """Run a command, which must end with this return code; what it printed."""
         store = [] if arguments[0] in ("dead", "add") else ["--store", "items.db"]
         command = [*arguments, "--frontier", self.frontier, *store] if places else list(arguments)
         run = self._process if arguments[0] == "run" else self._here

@@ -63,7 +63,7 @@ class Folder:
         return Started(*arguments, cwd=self.path, **{"env": self.environ(), **pipes, **options})
 
     def run(self, *arguments: str, code: int = 0, stdin: str = "", real: bool = False) -> Result:
-        """Run to the end; the exit code must be this one."""
+        """Run to the end; the return code must be this one."""
         with self.start(*arguments, stdin=subprocess.PIPE, real=real) as process:
             out, err = process.communicate(stdin, timeout=SECONDS)
         assert process.returncode == code, f"{arguments}: {process.returncode}\n{out}\n{err}"

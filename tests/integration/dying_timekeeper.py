@@ -13,7 +13,7 @@ from typing import Any
 
 from shoal.crawl.opening import Places
 from shoal.duties.schedules.config import LONGEST_SECONDS, Schedule, load_schedules
-from shoal.duties.schedules.scheduler import StartedRun, Timekeeper
+from shoal.duties.schedules.scheduler import Scheduler, StartedRun
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Duty
@@ -58,7 +58,7 @@ class BriefDuties:
 async def main(place: str, folder: str, when: str) -> None:
     spiders = Spiders(Path(folder), Places(frontier=place))
     moments = iter([DUE - 10, DUE])
-    timekeeper = Timekeeper(
+    scheduler = Scheduler(
         load_schedules(Path("shoal.toml")),
         starter=Deadly(spiders, when=when),
         place=place,
@@ -67,7 +67,7 @@ async def main(place: str, folder: str, when: str) -> None:
     )
     frontier = BriefDuties(await open_frontier(place))
     for _ in range(2):
-        await timekeeper.look(frontier)
+        await scheduler.look(frontier)
 
 
 if __name__ == "__main__":

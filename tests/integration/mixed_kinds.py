@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.model import Crawl, WorkerBeat
+from shoal.model import Crawl, Heartbeat
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
 
@@ -25,6 +25,6 @@ async def mix_kinds(folder: Path) -> None:
     clock.advance(3600.0)
     for worker, kinds_done in DONE_BY.items():
         await frontier.beat(
-            WorkerBeat(worker=worker, crawl=MIXED, host="m", pid=1, version="0", slots=8, busy=1, kinds=kinds_done)
+            Heartbeat(worker=worker, crawl=MIXED, host="m", pid=1, version="0", slots=8, busy=1, kinds=kinds_done)
         )
     await frontier.close()

@@ -99,7 +99,7 @@ class Serving:
             yield _parsed(answer)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Ask it to end; gives its exit code."""
+        """Ask it to end; gives its return code."""
         self.process.send_signal(number)
         return self.process.wait(SECONDS)
 

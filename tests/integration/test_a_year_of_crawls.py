@@ -20,7 +20,7 @@ from shoal.duties.clearing import Clearing
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.model import Crawl, CrawlState, Done, Point, WorkerBeat
+from shoal.model import Crawl, CrawlState, Done, Heartbeat, Point
 from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
@@ -117,7 +117,7 @@ async def one_day(
     hosts = ("a.test", "b.test", f"day-{0 if skips else number}.test")
     await frontier.put(name, [make_task(first + page, hosts[page % 3]) for page in range(PAGES)])
     await frontier.beat(
-        WorkerBeat(worker=f"w-{number}", crawl=name, host="h", pid=1, version="1", slots=1, left=clock())
+        Heartbeat(worker=f"w-{number}", crawl=name, host="h", pid=1, version="1", slots=1, left=clock())
     )
     await frontier.keep_point(name, POINT)
     batch = await frontier.lease([name], PAGES, worker=f"w-{number}", seconds=60.0, horizon=0.0)

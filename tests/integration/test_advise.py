@@ -69,7 +69,7 @@ def asked(folder: Folder, *, seconds: int = 4) -> Any:
 
 def advice_and_gain(folder: Folder, *command: str, pages: int = 40) -> tuple[Any, float]:
     """The same, and how many times as fast the crawl is when a second worker has joined it."""
-    # A group of processes: it has a guardian.
+    # A group of processes: it has a supervisor.
     with folder.start("run", *command, start_new_session=True) as running:
         folder.wait_for_pages(pages, crawl="graph-1")
         for _ in range(TRIES):

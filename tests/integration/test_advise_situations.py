@@ -11,7 +11,7 @@ from command_line import Folder
 
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl, CrawlState, WorkerBeat
+from shoal.model import Crawl, CrawlState, Heartbeat
 from shoal.testing.fakes import task_for
 from shoal.testing.servers.programs import free_port
 from shoal.testing.servers.redis_server import RedisServer
@@ -39,9 +39,9 @@ async def begin(frontier: Frontier, crawl: str = "books-1", *, pages: int = 10) 
 
 
 async def beat(frontier: Frontier, crawl: str = "books-1", *, worker: str = "w1") -> None:
-    """A sign of life from a worker on another machine."""
+    """A heartbeat from a worker on another machine."""
     await frontier.beat(
-        WorkerBeat(worker=worker, crawl=crawl, host="h", pid=1, version="0", slots=8, machine="elsewhere", cores=2)
+        Heartbeat(worker=worker, crawl=crawl, host="h", pid=1, version="0", slots=8, machine="elsewhere", cores=2)
     )
 
 

@@ -28,7 +28,7 @@ def test_a_crawl_is_killed_at_each_count_and_started_again(tmp_path):
         command = Command([sys.executable, "-c", FORGETFUL, url, *paths], tmp_path, {})
         ended = crawl_killed(command, site=site, at=[1, 2])
 
-    assert (ended.kills, ended.exit_code) == (2, 0)
+    assert (ended.kills, ended.return_code) == (2, 0)
     assert site.asked[paths[0]] == 3
     assert site.asked[paths[-1]] == 1
     assert set(site.asked) == site.paths
@@ -43,5 +43,5 @@ def test_a_crawl_that_ends_before_the_next_kill_is_not_started_again(tmp_path):
         command = Command([sys.executable, "-c", FORGETFUL, url, *paths], tmp_path, {})
         ended = crawl_killed(command, site=site, at=[1, 5, 7])
 
-    assert (ended.kills, ended.exit_code) == (1, 0)
+    assert (ended.kills, ended.return_code) == (1, 0)
     assert (site.asked[paths[0]], site.asked[paths[-1]]) == (2, 1)

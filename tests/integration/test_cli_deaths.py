@@ -82,9 +82,9 @@ def deadly(folder: Folder, graph: SiteProcess) -> Deadly:
     return Deadly(folder, graph)
 
 
-def worker_of(guardian: int) -> int:
-    """The process that works under a guardian."""
-    children = wait_until(lambda: psutil.Process(guardian).children(), otherwise="it has no worker")
+def worker_of(supervisor: int) -> int:
+    """The process that works under a supervisor."""
+    children = wait_until(lambda: psutil.Process(supervisor).children(), otherwise="it has no worker")
     return int(children[0].pid)
 
 
@@ -209,7 +209,7 @@ def test_a_killed_worker_of_a_run_is_replaced_and_a_killed_guardian_takes_it_alo
         worker = worker_of(process.pid)
         process.kill()
         process.communicate(timeout=SECONDS)
-    wait_until(lambda: not psutil.pid_exists(worker) or is_over(worker), otherwise="the worker outlives its guardian")
+    wait_until(lambda: not psutil.pid_exists(worker) or is_over(worker), otherwise="the worker outlives its supervisor")
     deadly.spider("pass")
     summary, _ = deadly.run()
     assert (summary["done"], summary["dead"]) == (PAGES, 0)

@@ -12,7 +12,7 @@ from command_line import json_of, shoal_
 
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
-from shoal.model import Budgets, Crawl, Done, ExitUse, Lease, Pool, Retry, Task, WorkerBeat
+from shoal.model import Budgets, Crawl, Done, ExitUse, Heartbeat, Lease, Pool, Retry, Task
 
 CRAWL = "books-1"
 CHEAP = Pool(name="cheap", exits=("dc-1", "dc-2"), interval=0.0, cap=9, quarantine=3600.0, cost=0.001)
@@ -110,7 +110,7 @@ async def offer(frontier: Frontier, count: int, *, pages: int = 2) -> None:
     await end(frontier, batch.leases)
     told = {"region:eu@fra-1": count} if count else {}
     await frontier.beat(
-        WorkerBeat(
+        Heartbeat(
             worker="w1", crawl=CRAWL, host="h", pid=1, version="1", slots=1, machine="m", kinds=kinds, offers=told
         )
     )

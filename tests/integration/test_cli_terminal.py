@@ -13,7 +13,7 @@ from command_line import Folder
 
 from shoal.crawl.record import CrawlRecord
 from shoal.frontier import open_frontier
-from shoal.model import Crawl, Dead, Done, ExitUse, Pool, WorkerBeat
+from shoal.model import Crawl, Dead, Done, ExitUse, Heartbeat, Pool
 from shoal.settings.table import Settings
 from shoal.testing.fakes import task_for
 from shoal.testing.sites.site_process import SiteProcess
@@ -68,7 +68,7 @@ async def _beat(path: Path) -> None:
     try:
         for name in ("some-machine:1234:1", "other:7:1"):
             await frontier.beat(
-                WorkerBeat(
+                Heartbeat(
                     worker=name,
                     crawl="wide-1",
                     host="h",

@@ -1,4 +1,4 @@
-"""Exit codes and early stops of `shoal run`, `crawl` and `worker`, as a script sees them."""
+"""Return codes and early stops of `shoal run`, `crawl` and `worker`, as a script sees them."""
 
 from __future__ import annotations
 

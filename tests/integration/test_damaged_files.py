@@ -16,7 +16,7 @@ from shoal.cli.main import shoal
 from shoal.crawl.record import CrawlRecord
 from shoal.errors import StorageError
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.model import Crawl, Dead, DeadFilter, Done, WorkerBeat
+from shoal.model import Crawl, Dead, DeadFilter, Done, Heartbeat
 from shoal.settings.table import Settings
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.contract.frontier.case import make_task
@@ -45,7 +45,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         leases = (await frontier.lease(["s-1"], 100, worker="w", seconds=60.0, horizon=1.0)).leases
         await frontier.settle([Done(lease=lease, notes={"items": 1}) for lease in leases[:50]])
         await frontier.settle([Dead(lease=lease, reason="http_500: é", detail="x" * 99) for lease in leases[50:90]])
-        await frontier.beat(WorkerBeat(worker="w", crawl="s-1", host="h", pid=1, version="1", slots=8))
+        await frontier.beat(Heartbeat(worker="w", crawl="s-1", host="h", pid=1, version="1", slots=8))
         rows = [item(str(number), spider="s", crawl="s-1", data={"title": f"é {number}" * 20}) for number in range(200)]
         await store.write(rows, [fetch(number, crawl="s-1") for number in range(200)])
         await store.close()

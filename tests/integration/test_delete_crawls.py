@@ -15,7 +15,7 @@ from command_line import SECONDS, Folder
 
 from shoal.crawl.record import record_of
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.model import Crawl, WorkerBeat
+from shoal.model import Crawl, Heartbeat
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.sites.site_process import SiteProcess
 
@@ -54,10 +54,10 @@ async def half_delete(path: Path) -> None:
 
 
 async def work_on(path: Path, crawl: str) -> None:
-    """A worker's sign of life, on a crawl that runs again."""
+    """A worker's heartbeat, on a crawl that runs again."""
     frontier = await SqliteFrontier.open(path)
     await frontier.put(crawl, [make_task(1)])
-    await frontier.beat(WorkerBeat(worker="w9", crawl=crawl, host="far", pid=1, version="1", slots=1, machine="far"))
+    await frontier.beat(Heartbeat(worker="w9", crawl=crawl, host="far", pid=1, version="1", slots=1, machine="far"))
     await frontier.close()
 
 

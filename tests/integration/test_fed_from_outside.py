@@ -107,7 +107,7 @@ def put_file(folder: Path, name: str, *lines: str) -> None:
 
 
 def ended(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-    """The exit code and what was said of a process that is told to stop."""
+    """The return code and what was said of a process that is told to stop."""
     process.send_signal(number)
     _, err = process.communicate(timeout=SECONDS)
     return process.returncode, err

@@ -11,7 +11,7 @@ from shoal.crawl.opening import Places
 from shoal.crawl.record import CrawlRecord
 from shoal.errors import StorageError
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl, CrawlState, WorkerBeat
+from shoal.model import Crawl, CrawlState, Heartbeat
 from shoal.serve.access import Access
 from shoal.serve.duties import DUTY_SECONDS, GoneKeeping
 from shoal.serve.parts import Connection, Parts
@@ -26,7 +26,7 @@ from shoal.testing.memory_store import MemoryStore
 
 HOUR = 3600.0
 CRAWL = "books-1"
-WORKER = WorkerBeat(worker="w", crawl=CRAWL, host="h", pid=1, version="0", slots=1)
+WORKER = Heartbeat(worker="w", crawl=CRAWL, host="h", pid=1, version="0", slots=1)
 
 
 class ReadOnlyStore(MemoryStore):

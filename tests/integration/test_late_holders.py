@@ -11,10 +11,10 @@ import pytest
 from shoal.crawl.duty_notes import change_noted, read_noted
 from shoal.duties.alerts import state, watcher
 from shoal.duties.alerts.config import AlertConfig, AlertRules, Target
-from shoal.duties.alerts.watcher import Watchman
+from shoal.duties.alerts.watcher import AlertWatcher
 from shoal.duties.schedules import orders, scheduler
 from shoal.duties.schedules.config import Schedule, Timing
-from shoal.duties.schedules.scheduler import StartedRun, Timekeeper
+from shoal.duties.schedules.scheduler import Scheduler, StartedRun
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl
 from shoal.testing.clock import FakeClock
@@ -80,8 +80,8 @@ async def other(tmp_path: Path, clock: FakeClock, late: StandsStill) -> AsyncIte
     await opened.close()
 
 
-def keeper(clock: FakeClock, starts: Starts) -> Timekeeper:
-    return Timekeeper({"prices": PRICES}, starter=starts, place="shoal.db", say=lambda _: None, clock=clock)
+def keeper(clock: FakeClock, starts: Starts) -> Scheduler:
+    return Scheduler({"prices": PRICES}, starter=starts, place="shoal.db", say=lambda _: None, clock=clock)
 
 
 async def test_a_coordinator_that_stood_still_starts_nothing_and_keeps_what_another_one_has_noted(
@@ -116,7 +116,7 @@ async def test_a_watchman_that_stood_still_overwrites_nothing(
 ) -> None:
     rules, target = AlertRules(dead_letters=0), Target(name="ops", kind="command", command=("true",))
     config = AlertConfig(rules=rules, targets=(target,), every=1.0, hold=0.0)
-    watches = Watchman(config, frontier=late, say=lambda _: None, clock=clock)
+    watches = AlertWatcher(config, frontier=late, say=lambda _: None, clock=clock)
     newer = msgspec.json.encode(state.Notes(watched=("news-1",)))
 
     async def another_one_takes_over() -> None:

@@ -169,7 +169,7 @@ DAMAGES: dict[str, tuple[Damage, int]] = {
     "rests of another type": (of_type(f"rests:{VIA_POOL}"), 0),
     "uses that are garbage": (lambda at: at.call("HSET", f"{at.prefix}uses:{VIA_POOL}", b"\0\0\0\0", b"abc"), 0),
     "a shape of another type": (of_type("shape:a.test"), 0),
-    "a beat that is no sign of life": (lambda at: at.call("HSET", "shoal:{workers}:beats", "w", "{garbage"), 0),
+    "a beat that is no heartbeat": (lambda at: at.call("HSET", "shoal:{workers}:beats", "w", "{garbage"), 0),
 }
 
 

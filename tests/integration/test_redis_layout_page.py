@@ -26,12 +26,12 @@ from shoal.model import (
     DeadFilter,
     Done,
     ExitUse,
+    Heartbeat,
     LaneUpdate,
     Lease,
     Pool,
     Released,
     Retry,
-    WorkerBeat,
 )
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
@@ -154,7 +154,7 @@ async def crawl_with_exits(frontier: RedisFrontier, clock: FakeClock) -> None:
         await frontier.set_state("books", state)
     await frontier.set_feeding("books", "feeder", seconds=10.0)
     await frontier.exits("books")
-    await frontier.beat(WorkerBeat(worker="w", host="h", pid=1, crawl="books", version="1", slots=1))
+    await frontier.beat(Heartbeat(worker="w", host="h", pid=1, crawl="books", version="1", slots=1))
     await frontier.keep_point("books", point_of(1))
     await frontier.hold_duty("alerts", "w", seconds=10.0)
 

@@ -135,7 +135,7 @@ def commands(fleet: Fleet, crawl: str) -> list[list[str]]:
 
 
 def shoal_(*arguments: str) -> tuple[int, list[str]]:
-    """The exit code, and the lines on stderr."""
+    """The return code, and the lines on stderr."""
     result = CliRunner().invoke(shoal, list(arguments))
     assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result.exception)
     return result.exit_code, result.stderr.splitlines()

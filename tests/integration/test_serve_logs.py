@@ -16,7 +16,7 @@ READER = "a-reader-token-of-forty-characters-4711"
 
 
 def ended(server: Serving) -> tuple[int, str]:
-    """Its exit code, and all that it wrote to standard error."""
+    """Its return code, and all that it wrote to standard error."""
     code = server.stop()
     assert server.process.stderr is not None
     return code, server.process.stderr.read()

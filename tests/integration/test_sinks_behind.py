@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving import Serving, serving
 
 from shoal.duties.alerts.config import AlertConfig, AlertRules, Target
-from shoal.duties.alerts.watcher import Watchman
+from shoal.duties.alerts.watcher import AlertWatcher
 from shoal.errors import StorageError
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.store import open_store
@@ -54,10 +54,10 @@ async def test_an_alert_fires_once_while_a_sink_is_behind_also_while_its_store_g
     with http_receiver() as receiver:
         target = Target(name="ops", kind="webhook", url=receiver.url)
         config = AlertConfig(rules=AlertRules(sink_behind=60.0), targets=(target,), every=1.0, hold=0.0)
-        watchman = Watchman(config, frontier=frontier, say=print, sinks=sinks, clock=clock)
+        watcher = AlertWatcher(config, frontier=frontier, say=print, sinks=sinks, clock=clock)
 
         async def told() -> list[str]:
-            await watchman.look()
+            await watcher.look()
             return [json.loads(request.body)["state"] for request in receiver.received]
 
         assert await told() == []

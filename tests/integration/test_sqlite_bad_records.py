@@ -83,7 +83,7 @@ DAMAGES = {
     "a crawl's pools": ("UPDATE crawl_about SET pools = '{garbage'", 4),
     "a crawl's exits": ("UPDATE crawl_about SET exit_names = x'ff'", 0),
     "a named counter": ("UPDATE counter SET value = 'x' WHERE name = 'items'", 0),
-    "a sign of life": ("UPDATE worker SET beat = '{garbage'", 0),
+    "a heartbeat": ("UPDATE worker SET beat = '{garbage'", 0),
 }
 
 
@@ -117,7 +117,7 @@ async def test_the_crawl_goes_on_to_its_end(
     assert len(faults) == bool(noted)
     said = [record for record in caplog.records if "could not be read" in record.getMessage()]
     assert len(said) == bool(noted)
-    assert noted or kind in ("a leased task", "a sign of life", "a lane's waiting tasks that were lost count")
+    assert noted or kind in ("a leased task", "a heartbeat", "a lane's waiting tasks that were lost count")
 
 
 async def test_keys_without_a_task_are_not_taken_for_done_ones(frontier: SqliteFrontier, tmp_path: Path) -> None:

@@ -69,10 +69,10 @@ def check_pause(shoal: Commands, site: SiteProcess, processes: list[subprocess.P
     assert shoal("pause", "pages-1")["state"] == "paused"
     wait_until(lambda: shoal.status()["progress"]["leased"] == 0, otherwise="paused processes keep their leases")
     before = fetched(site).total()
-    beats = wait_until(lambda: [worker["seen"] for worker in shoal.status()["workers"]], otherwise="no signs of life")
+    beats = wait_until(lambda: [worker["seen"] for worker in shoal.status()["workers"]], otherwise="no heartbeats")
     wait_until(
         lambda: min(worker["seen"] for worker in shoal.status()["workers"]) > max(beats) + 1.0,
-        otherwise="paused processes give no signs of life",
+        otherwise="paused processes give no heartbeats",
     )
     assert fetched(site).total() == before
     assert [process.poll() for process in processes] == [None, None]

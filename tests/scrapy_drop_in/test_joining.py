@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.crawl.opening import Places, frontier_at, store_at
-from shoal.model import WorkerBeat
+from shoal.model import Heartbeat
 from shoal.scrapy.crawl import JoinedCrawl, ScrapyCrawl, join
 from shoal.settings.table import Settings
 from shoal.worker.machine import this_machine
@@ -44,7 +44,7 @@ async def test_a_fresh_start_discards_no_crawl_on_which_others_work(tmp_path: Pa
             return await join(wanted, frontier=frontier, make_store=make_store, say=said.append)
 
         assert (await join_it()).crawl.id == "pages-1"
-        beat = WorkerBeat(
+        beat = Heartbeat(
             worker="w", crawl="pages-1", host="h", pid=os.getpid(), version="1", slots=1, machine=this_machine()
         )
         await frontier.beat(beat)

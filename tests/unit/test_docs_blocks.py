@@ -137,7 +137,7 @@ def test_data_in_the_documents_can_be_read(tmp_path: Path) -> None:
 
 
 def read_config(config: Path, place: str) -> None:
-    """As a crawl, `shoal serve` and the watchman read it."""
+    """As a crawl, `shoal serve` and the watcher read it."""
     names = set(re.findall(r"(?:_env|env) = \"(\w+)\"", config.read_text(encoding="utf-8")))
     for name in set(re.findall(r"(?:file|password_file) = \"([\w.-]+)\"", config.read_text(encoding="utf-8"))):
         (config.parent / name).write_text("http://10.0.0.9:3128\n", encoding="utf-8")

@@ -15,7 +15,7 @@ from shoal.crawl.opening import Places, frontier_at
 from shoal.crawl.record import is_unfinished, with_refusals
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl, WorkerBeat
+from shoal.model import Crawl, Heartbeat
 from shoal.text.near_names import nearest
 from shoal.worker.workers import at_work
 
@@ -111,7 +111,7 @@ async def ask_if_others_work_on(crawl: Crawl, *, frontier: Frontier, deed: str, 
         raise UsageError(f"{crawl.id} is unchanged")
 
 
-def named(workers: list[WorkerBeat]) -> str:
+def named(workers: list[Heartbeat]) -> str:
     """The number and the names of workers, for people."""
     names = ", ".join(f"{beat.worker} on {beat.host}" for beat in workers[:NAMED])
     more = f" and {len(workers) - NAMED} more" if len(workers) > NAMED else ""

@@ -59,7 +59,7 @@ def _demo(products: int, workers: int, *, dashboard: bool, watched: Watched | No
     """The whole demo. After a crash of its process it starts again, with a new shop."""
     from shoal.cli.display.numbers import several
     from shoal.cli.loop import run
-    from shoal.cli.process.run_process import exit_code, work
+    from shoal.cli.process.run_process import return_code, work
     from shoal.testing.sites.site_process import site_process
 
     screen = Screen()
@@ -75,7 +75,7 @@ def _demo(products: int, workers: int, *, dashboard: bool, watched: Watched | No
     if not summary.interrupted:
         run(_show_items(summary, job.places, screen))
         _show_next(summary, site, screen)
-    return exit_code(summary)
+    return return_code(summary)
 
 
 def _job(site: SiteProcess, *, workers: int, watched: Watched | None) -> Job:

@@ -111,7 +111,7 @@ class Commands(click.Group):
         except click.ClickException as error:
             code = _refuse(_usage_line(error), error.exit_code)
         except ShoalError as error:
-            code = _refuse(str(error), error.exit_code)
+            code = _refuse(str(error), error.return_code)
         except (KeyboardInterrupt, click.Abort):
             code = _refuse("interrupted", INTERRUPTED)
         sys.exit(code)

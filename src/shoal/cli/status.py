@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shoal.crawl.places import RememberedPlace, ResultPlaces
     from shoal.frontier.base import Frontier
     from shoal.insight.stats import KindShown, Snapshot
-    from shoal.model import Crawl, Progress, WorkerBeat
+    from shoal.model import Crawl, Heartbeat, Progress
     from shoal.worker.workers import Member
 
 
@@ -34,7 +34,7 @@ class View(NamedTuple):
     foreign_store: str = ""  # the store with the items counted, if it is not the crawl's own
 
     @property
-    def workers_with_other_code(self) -> list[WorkerBeat]:
+    def workers_with_other_code(self) -> list[Heartbeat]:
         """Working workers whose code of the spider differs from the crawl's."""
         from shoal.crawl.code import others
         from shoal.crawl.record import code_known
@@ -115,7 +115,7 @@ async def _read_view(crawl: Crawl, *, frontier: Frontier, store_of: StoreOf, scr
     from shoal.crawl.record import results_known
     from shoal.run.coordinator import Coordinator
     from shoal.store.base import ItemFilter
-    from shoal.worker.workers import crew_of
+    from shoal.worker.workers import workers_of
 
     watcher = Coordinator(crawl, frontier=frontier, show=lambda _: None, say=screen.say)
     snapshot = await watcher.snapshot(lanes=LANES_READ)
@@ -123,7 +123,7 @@ async def _read_view(crawl: Crawl, *, frontier: Frontier, store_of: StoreOf, scr
     items = None
     if store is not None:
         items = await store.count_items(ItemFilter(spider=crawl.spider, crawl=crawl.id))
-    crew = await crew_of(crawl.id, frontier=frontier)
+    crew = await workers_of(crawl.id, frontier=frontier)
     return View(snapshot=snapshot, items=items, results=results_known(crawl), crew=crew)
 
 
@@ -217,7 +217,7 @@ def _beside_others(crawl: Crawl) -> list[tuple[str, str]]:
 def show_view(view: View, screen: Screen) -> None:
     """Show a crawl for people."""
     from shoal.cli.display.progress import last_lane, line_of, picture, troubles
-    from shoal.cli.display.tables import show_crew, show_lanes
+    from shoal.cli.display.tables import show_lanes, show_workers
     from shoal.policy.failures import NOT_FED, set_aside
 
     snapshot = view.snapshot
@@ -249,7 +249,7 @@ def show_view(view: View, screen: Screen) -> None:
         rows = [(one.kind, count(one.waiting), count(one.workers)) for one in _kinds(snapshot)]
         screen.table(("kind", "waiting", "workers"), rows, right=("waiting", "workers"))
     show_lanes(snapshot.lanes, screen, crawl=crawl)
-    show_crew(view.crew, screen, now=time.time())
+    show_workers(view.crew, screen, now=time.time())
 
 
 def _kinds(snapshot: Snapshot) -> list[KindShown]:

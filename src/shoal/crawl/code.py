@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.crawl.places import file_of
-from shoal.model import WorkerBeat
+from shoal.model import Heartbeat
 from shoal.text.errors import several
 from shoal.worker.machine import this_machine
 
@@ -136,7 +136,7 @@ def differences(begun: SpiderCode, ours: SpiderCode) -> str:
     return _named(begun.files, ours.files)
 
 
-def others(beats: Iterable[WorkerBeat], code: SpiderCode) -> list[WorkerBeat]:
+def others(beats: Iterable[Heartbeat], code: SpiderCode) -> list[Heartbeat]:
     """The workers that run other code than `code`; not those whose code is unknown."""
     return [beat for beat in beats if beat.code and code.digest and beat.code != code.digest]
 

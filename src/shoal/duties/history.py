@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from shoal.frontier.base import Frontier
 from shoal.insight.survey import added
-from shoal.model import Point, Progress, WorkerBeat
+from shoal.model import Heartbeat, Point, Progress
 from shoal.worker.workers import SILENT_SECONDS, is_at_work
 
 OUTCOMES_KEPT = 20
@@ -32,7 +32,7 @@ class Historian:
         return await self._frontier.keep_point(self._crawl, point_of(progress, list(latest.values()), workers=at_work))
 
 
-def point_of(progress: Progress, beats: Sequence[WorkerBeat], *, workers: int) -> Point:
+def point_of(progress: Progress, beats: Sequence[Heartbeat], *, workers: int) -> Point:
     """The point from a crawl's counters and its workers' last heartbeats."""
     return Point(
         queued=progress.queued,

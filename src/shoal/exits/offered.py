@@ -19,7 +19,7 @@ from shoal.exits.figures import pool_of_lane
 from shoal.exits.pools import check_region, pool_of, pool_of_region, regional_kind, tagged_pools
 from shoal.fetch.addresses import check_own
 from shoal.fetch.exits import ExitConfig
-from shoal.model import REGION, ExitStatus, Pool, WorkerBeat
+from shoal.model import REGION, ExitStatus, Heartbeat, Pool
 from shoal.settings.table import EXITS_VARIABLE, Settings
 
 MARK: Final = "@"  # between the name of an exit or pool and the machine
@@ -58,7 +58,7 @@ def is_offered(status: ExitStatus, machine: str, now: Collection[str]) -> bool:
     return not machine or name_on(machine, pool_of_lane(status.lane)) in now
 
 
-def offers_of(workers: Iterable[WorkerBeat]) -> list[MachineOffer]:
+def offers_of(workers: Iterable[Heartbeat]) -> list[MachineOffer]:
     """The offers of these workers, by machine and pool."""
     exits: Counter[str] = Counter()
     users: Counter[str] = Counter()

@@ -22,6 +22,7 @@ from shoal.model import (
     DeadLetter,
     Duty,
     ExitStatus,
+    Heartbeat,
     LaneStatus,
     LaneUpdate,
     Lease,
@@ -34,7 +35,6 @@ from shoal.model import (
     SettleReport,
     Task,
     TaskStatus,
-    WorkerBeat,
 )
 
 
@@ -256,13 +256,13 @@ class Frontier(Protocol):
     async def samples(self, crawl: str, reason: str) -> list[str]:
         """A few of the URLs that were rejected or merged for this reason."""
 
-    async def beat(self, beat: WorkerBeat) -> None:
+    async def beat(self, beat: Heartbeat) -> None:
         """Store a worker's heartbeat; `left` in its last one tells when it left."""
 
-    async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
+    async def workers(self, *, within: float = 60.0) -> list[Heartbeat]:
         """The latest heartbeats of workers that sent one within these seconds and have not left."""
 
-    async def workers_of(self, crawl: str) -> list[WorkerBeat]:
+    async def workers_of(self, crawl: str) -> list[Heartbeat]:
         """The last heartbeats of a crawl's latest 200 workers, newest first, also of workers that left or were lost;
         kept for 90 days."""
 

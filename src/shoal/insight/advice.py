@@ -42,7 +42,7 @@ from shoal.insight.utilisation import (
     shares_of,
     whole_workers,
 )
-from shoal.model import STAGE, CrawlState, LaneStatus, WorkerBeat
+from shoal.model import STAGE, CrawlState, Heartbeat, LaneStatus
 from shoal.text.errors import several
 from shoal.worker.workers import Presence
 
@@ -454,12 +454,12 @@ def _parts(survey: Survey, weights: Mapping[Process, Mapping[str, float]]) -> di
     return parts
 
 
-def _done(before: WorkerBeat | None, now: WorkerBeat) -> float:
+def _done(before: Heartbeat | None, now: Heartbeat) -> float:
     """The pages that a worker did between the surveys: CPU time is not known by crawl."""
     return max(0.0, now.pages - (before.pages if before is not None else 0))
 
 
-def _process(beat: WorkerBeat) -> Process:
+def _process(beat: Heartbeat) -> Process:
     return beat.machine or beat.host, beat.pid
 
 

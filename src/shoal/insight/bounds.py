@@ -27,7 +27,7 @@ from shoal.insight.stats import (
     with_exits,
     with_others,
 )
-from shoal.model import VIA, Crawl, CrawlState, Held, LaneStatus, Pool, Progress, WorkerBeat
+from shoal.model import VIA, Crawl, CrawlState, Heartbeat, Held, LaneStatus, Pool, Progress
 from shoal.policy.politeness import lent_interval
 from shoal.text.errors import several
 from shoal.worker.outages import is_outage
@@ -76,7 +76,7 @@ class CrawlReading(msgspec.Struct, frozen=True, kw_only=True):
     crawl: Crawl
     progress: Progress
     lanes: Sequence[LaneStatus] = ()
-    workers: Sequence[WorkerBeat] = ()
+    workers: Sequence[Heartbeat] = ()
     rules_version: int = 0
     crawl_delay: float | None = None
     quiet_seconds: float = 0.0
@@ -139,7 +139,7 @@ def _quiet(reading: CrawlReading) -> str:
     return f"{quiet}: they cannot reach the frontier, or a handler blocks them"
 
 
-def _silent(workers: Sequence[WorkerBeat]) -> str:
+def _silent(workers: Sequence[Heartbeat]) -> str:
     """The line about a busy worker that is silent while others are not."""
     latest = max(worker.seen for worker in workers)
     slow = min(workers, key=lambda worker: worker.seen if worker.busy else latest)
@@ -149,7 +149,7 @@ def _silent(workers: Sequence[WorkerBeat]) -> str:
     return f"{quiet}: it cannot reach the frontier, or a handler blocks it"
 
 
-def _trouble(workers: Sequence[WorkerBeat], is_meant: Callable[[str], bool]) -> str:
+def _trouble(workers: Sequence[Heartbeat], is_meant: Callable[[str], bool]) -> str:
     """The first trouble of this kind, and how many workers report one."""
     found = [line for worker in workers for line in worker.troubles if is_meant(line)]
     if not found:
@@ -199,7 +199,7 @@ def _no_exit(lane: LaneStatus, reading: CrawlReading) -> str:
     return f"every exit of {pool} rests until {back}{why}"
 
 
-def _cpu(workers: Sequence[WorkerBeat]) -> str:
+def _cpu(workers: Sequence[Heartbeat]) -> str:
     load = sum(worker.load for worker in workers) / len(workers)
     if load < LOADED:
         return ""

@@ -11,7 +11,7 @@ from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
 from shoal.insight.bounds import CrawlReading, bound_of, is_repaced, paced_lane
 from shoal.insight.stats import Meter, Silence, Snapshot
-from shoal.model import Crawl, LaneStatus, WorkerBeat
+from shoal.model import Crawl, Heartbeat, LaneStatus
 from shoal.worker.workers import SILENT_SECONDS, crawls_beside, is_at_work
 
 LANES_SHOWN = 50
@@ -46,7 +46,7 @@ class SnapshotReader:
         self._silence = Silence()
         self._rules: dict[tuple[str, float], tuple[int, float | None]] = {}
 
-    async def look(self, *, lanes: int = LANES_SHOWN, workers: Sequence[WorkerBeat] | None = None) -> Snapshot:
+    async def look(self, *, lanes: int = LANES_SHOWN, workers: Sequence[Heartbeat] | None = None) -> Snapshot:
         """Read one snapshot, with the lanes in which most tasks wait. `workers`: the workers of all crawls, if the
         caller has just read them. No lanes are read of a crawl with nothing left."""
         crawl = self.crawl

@@ -12,7 +12,7 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.exits.figures import clock_time, money
 from shoal.exits.pools import plain_kind, region_of
-from shoal.model import BROWSER, HTTP, VIA, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
+from shoal.model import BROWSER, HTTP, VIA, Crawl, CrawlState, Heartbeat, LaneStatus, Pool, Progress
 from shoal.policy.limits import raised, reached_by
 from shoal.policy.politeness import allowed_interval
 from shoal.settings.table import Settings
@@ -53,12 +53,12 @@ class KindShown(NamedTuple):
     workers: int
 
 
-def kinds_shown(progress: Progress, workers: Iterable[WorkerBeat]) -> list[KindShown]:
+def kinds_shown(progress: Progress, workers: Iterable[Heartbeat]) -> list[KindShown]:
     """The kinds of a crawl that has several, oldest first."""
     return _shown(progress.kinds, list(workers))
 
 
-def unserved(progress: Progress, workers: Iterable[WorkerBeat]) -> list[KindShown]:
+def unserved(progress: Progress, workers: Iterable[Heartbeat]) -> list[KindShown]:
     """The kinds of a running crawl whose tasks wait and that no worker does."""
     if progress.state is not CrawlState.RUNNING:
         return []
@@ -67,11 +67,11 @@ def unserved(progress: Progress, workers: Iterable[WorkerBeat]) -> list[KindShow
     return [one for one in _shown(kinds, list(workers)) if one.waiting and not one.workers]
 
 
-def _shown(kinds: Mapping[str, int], workers: Sequence[WorkerBeat]) -> list[KindShown]:
+def _shown(kinds: Mapping[str, int], workers: Sequence[Heartbeat]) -> list[KindShown]:
     return [KindShown(kind, waiting, sum(kind in beat.kinds for beat in workers)) for kind, waiting in kinds.items()]
 
 
-def unserved_line(kinds: Sequence[KindShown], crawl: Crawl, workers: Iterable[WorkerBeat] = ()) -> str:
+def unserved_line(kinds: Sequence[KindShown], crawl: Crawl, workers: Iterable[Heartbeat] = ()) -> str:
     """The line that no worker does these kinds, with the command that starts one. `workers` are at work."""
     spider = crawl.settings.get("spider") or "FILE"
     if regional := [one for one in kinds if region_of(one.kind)]:
@@ -109,7 +109,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     crawl: Crawl
     progress: Progress
     lanes: Sequence[LaneStatus] = ()
-    workers: Sequence[WorkerBeat] = ()
+    workers: Sequence[Heartbeat] = ()
     elapsed: float = 0.0
     rate: float = 0.0
     eta_seconds: float | None = None
@@ -129,7 +129,7 @@ class Silence:
         self._latest = 0.0
         self._since: float | None = None
 
-    def read(self, workers: Sequence[WorkerBeat], *, now: float) -> float:
+    def read(self, workers: Sequence[Heartbeat], *, now: float) -> float:
         """Take in one reading."""
         latest = max((worker.seen for worker in workers), default=0.0)
         if latest != self._latest or self._since is None:
@@ -150,7 +150,7 @@ class Meter:
         progress: Progress,
         *,
         lanes: Sequence[LaneStatus],
-        workers: Sequence[WorkerBeat],
+        workers: Sequence[Heartbeat],
         now: float,
         bound: str = "",
     ) -> Snapshot:

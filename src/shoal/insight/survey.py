@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from shoal.frontier.base import Frontier
-from shoal.model import FETCH_BUCKETS, Crawl, ExitStatus, Figures, LaneStatus, Progress, WorkerBeat
-from shoal.worker.workers import Member, Presence, crew_of
+from shoal.model import FETCH_BUCKETS, Crawl, ExitStatus, Figures, Heartbeat, LaneStatus, Progress
+from shoal.worker.workers import Member, Presence, workers_of
 
 LANES_READ = 1_000
 SHORTEST_SECONDS = 1.0
@@ -50,7 +50,7 @@ async def surveyed(
         crawl=crawl,
         progress=await frontier.progress(crawl.id),
         lanes=await frontier.lanes(crawl.id, limit=LANES_READ),
-        members=await crew_of(crawl.id, frontier=frontier),
+        members=await workers_of(crawl.id, frontier=frontier),
         exits=await frontier.exits(crawl.id, limit=EXITS_READ) if crawl.pools else (),
         at=clock(),
         pushed=pushed,
@@ -148,7 +148,7 @@ def measured(before: Survey, now: Survey) -> Measured:
     )
 
 
-def _part(before: WorkerBeat | None, now: WorkerBeat, *, seconds: float) -> tuple[Figures, float]:
+def _part(before: Heartbeat | None, now: Heartbeat, *, seconds: float) -> tuple[Figures, float]:
     """What one worker did, and the seconds between its two heartbeats: 0 without a new one."""
     if before is None:
         # A new worker: all its work lies between the surveys, or since its start.
@@ -170,7 +170,7 @@ def difference(before: Figures, now: Figures) -> Figures:
     return Figures(**numbers)
 
 
-def cores_of(beats: Sequence[WorkerBeat]) -> float:
+def cores_of(beats: Sequence[Heartbeat]) -> float:
     """The cores of the workers' machines; a machine that does not report them counts one per worker."""
     machines: dict[str, float] = {}
     for beat in beats:

@@ -48,7 +48,7 @@ from shoal.model.status import (
     TaskState,
     TaskStatus,
 )
-from shoal.model.workers import FETCH_BUCKETS, Duty, Figures, Point, WorkerBeat
+from shoal.model.workers import FETCH_BUCKETS, Duty, Figures, Heartbeat, Point
 
 __all__ = [
     "BROWSER",
@@ -78,6 +78,7 @@ __all__ = [
     "ExitUse",
     "Figures",
     "Handed",
+    "Heartbeat",
     "Held",
     "LaneStatus",
     "LaneUpdate",
@@ -97,7 +98,6 @@ __all__ = [
     "TaskState",
     "TaskStatus",
     "Visit",
-    "WorkerBeat",
     "random_key",
     "stage_lane",
 ]

@@ -46,7 +46,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     page_refused: int = 0
 
 
-class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """A worker's heartbeat. `machine` is where its `pid` is valid.
 
     - `troubles`: what hinders the worker now, one line each

@@ -34,6 +34,7 @@ from shoal.model import (
     ExitStatus,
     ExitUse,
     Handed,
+    Heartbeat,
     LaneStatus,
     LaneUpdate,
     Lease,
@@ -48,7 +49,6 @@ from shoal.model import (
     SettleReport,
     Task,
     TaskStatus,
-    WorkerBeat,
 )
 from shoal.pipes import open_pipe
 from shoal.pipes.base import Pipe
@@ -304,14 +304,14 @@ class PipedFrontier:
     async def samples(self, crawl: str, reason: str) -> list[str]:
         return await self._ask("samples", list[str], crawl=crawl, reason=reason)
 
-    async def beat(self, beat: WorkerBeat) -> None:
+    async def beat(self, beat: Heartbeat) -> None:
         await self._ask("beat", object, beat=beat)
 
-    async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
-        return await self._ask("workers", list[WorkerBeat], within=within)
+    async def workers(self, *, within: float = 60.0) -> list[Heartbeat]:
+        return await self._ask("workers", list[Heartbeat], within=within)
 
-    async def workers_of(self, crawl: str) -> list[WorkerBeat]:
-        return await self._ask("workers_of", list[WorkerBeat], crawl=crawl)
+    async def workers_of(self, crawl: str) -> list[Heartbeat]:
+        return await self._ask("workers_of", list[Heartbeat], crawl=crawl)
 
     async def keep_point(self, crawl: str, point: Point) -> bool:
         return await self._ask("keep_point", bool, crawl=crawl, point=point)

@@ -21,7 +21,7 @@ from shoal.insight.snapshots import LANES_SHOWN, SnapshotReader
 from shoal.insight.stats import Snapshot
 from shoal.journey.intake import Intake
 from shoal.logs import Events
-from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
+from shoal.model import Crawl, CrawlState, Heartbeat, Progress
 from shoal.spider.spider import Spider
 from shoal.store.base import Store
 from shoal.worker.machine import is_running, this_machine
@@ -130,7 +130,7 @@ class Coordinator:
     async def _reach(self, step: Callable[[], Awaitable[T]]) -> T:
         return await until_reachable(step, say=self.say)
 
-    def _say_troubles(self, workers: Sequence[WorkerBeat]) -> None:
+    def _say_troubles(self, workers: Sequence[Heartbeat]) -> None:
         """Say the new troubles of workers. Not outages: whoever waits says so."""
         found = {line: None for worker in workers for line in worker.troubles if not is_outage(line)}
         for line in found:

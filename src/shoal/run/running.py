@@ -39,18 +39,18 @@ async def watching_alerts(
     if alerts is None:
         yield
         return
-    from shoal.duties.alerts.watcher import Watchman, local_paths
+    from shoal.duties.alerts.watcher import AlertWatcher, local_paths
 
     paths = local_paths(places)
-    watchman = Watchman(alerts, frontier=frontier, say=say, paths=paths, sinks=store.outbox.sinks)
-    running, is_over = asyncio.create_task(watchman.run()), False
+    watcher = AlertWatcher(alerts, frontier=frontier, say=say, paths=paths, sinks=store.outbox.sinks)
+    running, is_over = asyncio.create_task(watcher.run()), False
     try:
         yield
         is_over = not stop.is_set()
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        await watchman.finish(looks=is_over)
+        await watcher.finish(looks=is_over)
 
 
 async def run_crawl(

@@ -20,7 +20,7 @@ from shoal.insight.advice import Advice, advise, shared, with_parts
 from shoal.insight.snapshots import SnapshotReader
 from shoal.insight.stats import Snapshot, describe_interval, kinds_shown, seconds_left
 from shoal.insight.survey import Survey, surveyed
-from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
+from shoal.model import Crawl, CrawlState, Heartbeat, Progress
 from shoal.serve.api.shapes import Counts, CrawlDetail, CrawlSummary, KindOfTasks, LastHost, ResultPlacesShown
 from shoal.text.secrets import masked_text
 from shoal.worker.workers import SILENT_SECONDS
@@ -162,7 +162,7 @@ class Board:
         return entry is not None and entry.seen is not None and _is_fresh(entry.seen, crawl, now=now)
 
     async def _look(
-        self, crawl: Crawl, frontier: Frontier, *, workers: Sequence[WorkerBeat] | None = None
+        self, crawl: Crawl, frontier: Frontier, *, workers: Sequence[Heartbeat] | None = None
     ) -> Snapshot | None:
         """The snapshot of the crawl; None if this version cannot use it."""
         if crawl.refusal:

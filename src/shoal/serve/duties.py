@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 
 from shoal.crawl.opening import inbox_at
 from shoal.crawl.record import is_readable
-from shoal.duties.alerts.watcher import Watchman, alerts_now, local_paths
+from shoal.duties.alerts.watcher import AlertWatcher, alerts_now, local_paths
 from shoal.duties.clearing import Clearing
 from shoal.duties.gone import GoneMarker
 from shoal.duties.history import Historian
-from shoal.duties.schedules.scheduler import Timekeeper
+from shoal.duties.schedules.scheduler import Scheduler
 from shoal.errors import ServerUnreachable, ShoalError, StorageBroken, StorageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import POINT_SECONDS
@@ -259,23 +259,23 @@ async def keep_watch(parts: Parts, *, say: Callable[[str], None]) -> None:
     """Check the alerts of shoal.toml, if any, until cancelled. Of several processes one sends."""
     if parts.alerts is None:
         return
-    watchman: Watchman | None = None
+    watcher: AlertWatcher | None = None
     watched: Frontier | None = None
     try:
         while True:
             # A connection notes its own problem.
             with contextlib.suppress(ShoalError, OSError):
                 async with parts.frontier.using(seconds=LOOK_SECONDS) as frontier:
-                    if watchman is None or frontier is not watched:
+                    if watcher is None or frontier is not watched:
                         paths = local_paths(parts.places)
                         sinks = partial(states_of_sinks, parts)
-                        watchman = Watchman(parts.alerts, frontier=frontier, say=say, paths=paths, sinks=sinks)
+                        watcher = AlertWatcher(parts.alerts, frontier=frontier, say=say, paths=paths, sinks=sinks)
                         watched = frontier
-                    await watchman.look()
+                    await watcher.look()
             await asyncio.sleep(parts.alerts.every)
     finally:
-        if watchman is not None:
-            await watchman.finish(looks=False)
+        if watcher is not None:
+            await watcher.finish(looks=False)
 
 
 async def keep_schedules(parts: Parts, *, say: Callable[[str], None]) -> None:
@@ -283,14 +283,14 @@ async def keep_schedules(parts: Parts, *, say: Callable[[str], None]) -> None:
     run. Started runs go on afterwards."""
     if parts.schedules is None or not parts.spiders.has_folder:
         return
-    timekeeper = Timekeeper(parts.schedules, starter=parts.spiders, place=parts.places.frontier, say=say)
+    scheduler = Scheduler(parts.schedules, starter=parts.spiders, place=parts.places.frontier, say=say)
     trouble = ""
     try:
         while True:
             has_duty = False
             try:
                 async with parts.frontier.using(seconds=SCHEDULE_SECONDS) as frontier:
-                    has_duty = await timekeeper.look(frontier)
+                    has_duty = await scheduler.look(frontier)
                 trouble = ""
             except Exception as error:
                 # Any error is retried: runs that are due meanwhile are late or missed.
@@ -302,7 +302,7 @@ async def keep_schedules(parts: Parts, *, say: Callable[[str], None]) -> None:
     finally:
         with contextlib.suppress(ShoalError, OSError):
             async with parts.frontier.using() as frontier:
-                await timekeeper.finish(frontier)
+                await scheduler.finish(frontier)
 
 
 async def keep_clear(parts: Parts, *, say: Callable[[str], None]) -> None:

@@ -25,7 +25,7 @@ from shoal.frontier.base import Frontier
 from shoal.insight.advice import Advice
 from shoal.insight.survey import Survey, summed
 from shoal.insight.utilisation import THINGS
-from shoal.model import FETCH_BUCKETS, Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
+from shoal.model import FETCH_BUCKETS, Crawl, CrawlState, Heartbeat, LaneStatus, Progress
 from shoal.serve.board import Surveyor
 from shoal.serve.duties import SinkSeen
 from shoal.store.base import COUNTED
@@ -283,7 +283,7 @@ class OwnBeats:
     """Remembers the last heartbeat of this process for each crawl."""
 
     def __init__(self) -> None:
-        self._beats: dict[str, WorkerBeat] = {}
+        self._beats: dict[str, Heartbeat] = {}
 
     def on(self, frontier: Frontier) -> Frontier:
         """Wraps the frontier: remembers heartbeats and passes them on."""
@@ -304,14 +304,14 @@ class OwnBeats:
 
 
 class _Heard:
-    def __init__(self, frontier: Frontier, beats: dict[str, WorkerBeat]) -> None:
+    def __init__(self, frontier: Frontier, beats: dict[str, Heartbeat]) -> None:
         self._frontier = frontier
         self._beats = beats
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._frontier, name)
 
-    async def beat(self, beat: WorkerBeat) -> None:
+    async def beat(self, beat: Heartbeat) -> None:
         self._beats[beat.crawl] = beat
         await self._frontier.beat(beat)
 

@@ -93,9 +93,9 @@ class Reading(NamedTuple):
 class BlackBox:
     """A few kilobytes that two processes share. The worker writes; its parent reads, also after the worker's death."""
 
-    def __init__(self, memory: mmap.mmap, *, descriptor: int = -1, guardian: int | None = None) -> None:
+    def __init__(self, memory: mmap.mmap, *, descriptor: int = -1, supervisor: int | None = None) -> None:
         self._memory = memory
-        self._guardian = guardian
+        self._guardian = supervisor
         self.descriptor = descriptor
         self._moves = 0
         self._settled = 0
@@ -110,9 +110,9 @@ class BlackBox:
         return self._guardian or os.getpid()
 
     @classmethod
-    def private(cls, *, guardian: int | None = None) -> BlackBox:
-        """A black box that only forked processes share. `guardian`: the id of the process that forks."""
-        return cls(mmap.mmap(-1, _SIZE), guardian=guardian)
+    def private(cls, *, supervisor: int | None = None) -> BlackBox:
+        """A black box that only forked processes share. `supervisor`: the id of the process that forks."""
+        return cls(mmap.mmap(-1, _SIZE), supervisor=supervisor)
 
     @classmethod
     def to_pass_on(cls) -> BlackBox:

@@ -190,7 +190,7 @@ class Fleet:
 
 def _worker_refused(code: int) -> ShoalError:
     error = StorageError("a worker could not go on; its line above says why")
-    error.exit_code = code
+    error.return_code = code
     return error
 
 

@@ -13,13 +13,13 @@ from shoal.errors import ServerUnreachable, StorageError
 from shoal.exits.offered import offer_counts
 from shoal.exits.troubles import MOST_LINES
 from shoal.frontier.base import Frontier
-from shoal.model import Pool, WorkerBeat
+from shoal.model import Heartbeat, Pool
 from shoal.version import __version__
 from shoal.worker.machine import resident_bytes, this_machine, usable_cores
 from shoal.worker.tally import CpuLoad, RecentRate, Tally
 
 
-def share_of(mine: int, others: Iterable[WorkerBeat]) -> int | None:
+def share_of(mine: int, others: Iterable[Heartbeat]) -> int | None:
     """The requests in flight of all workers with free slots, divided by the number of these workers; at least 1. None:
     no other worker has free slots.
 
@@ -56,7 +56,7 @@ class Doing(NamedTuple):
     slots: int
 
 
-class SignsOfLife:
+class Heartbeats:
     """Sends heartbeats every second until cancelled. `reach` repeats a call until the frontier can be reached.
 
     `share` is how many leases the worker may hold while work is scarce; None: no limit. `portion` is the part of the
@@ -129,8 +129,8 @@ class SignsOfLife:
         self.portion = portion_of(mine, self.share)
         return 1 + len(beats) // OTHERS_PER_BEAT
 
-    def _beat(self, doing: Doing, rate: float, load: float, *, left: float = 0.0) -> WorkerBeat:
-        return WorkerBeat(
+    def _beat(self, doing: Doing, rate: float, load: float, *, left: float = 0.0) -> Heartbeat:
+        return Heartbeat(
             worker=self._worker,
             crawl=self._crawl,
             host=socket.gethostname(),

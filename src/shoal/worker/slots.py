@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence, Sized
 from contextlib import AbstractContextManager
 
 from shoal.model import Lease, LeaseBatch
-from shoal.worker.heartbeat import SignsOfLife
+from shoal.worker.heartbeat import Heartbeats
 from shoal.worker.process import SharedSlots
 
 # Pages handled in one round of the event loop, a few milliseconds. If hundreds that landed together were handled at
@@ -165,7 +165,7 @@ class LeaseCalls:
     Where caps bind, the first worker to ask gets the place that a landed request frees: usually the worker whose
     request it was. So a worker that holds more than its share leases only a part of these places again."""
 
-    def __init__(self, slots: Slots, *, signs: SignsOfLife, monotonic: Callable[[], float]) -> None:
+    def __init__(self, slots: Slots, *, signs: Heartbeats, monotonic: Callable[[], float]) -> None:
         self._slots = slots
         self._signs = signs
         self._monotonic = monotonic

@@ -29,7 +29,7 @@ from shoal.spider.spider import Spider
 from shoal.store.base import Store
 from shoal.text.errors import line_of, several, traceback_of
 from shoal.worker.black_box import BlackBox, WorkerBox
-from shoal.worker.heartbeat import Doing, SignsOfLife
+from shoal.worker.heartbeat import Doing, Heartbeats
 from shoal.worker.outages import STORAGE_PATIENCE_SECONDS, Outages, until_reachable
 from shoal.worker.page_log import PageLog
 from shoal.worker.process import ProcessContext
@@ -150,7 +150,7 @@ class Worker:
         self._awaits_leases = False
         self._epoch = 0
         self._pages = 0
-        self._signs = SignsOfLife(
+        self._signs = Heartbeats(
             name,
             crawl=crawl,
             pid=self._box.box.pid,

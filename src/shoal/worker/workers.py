@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from shoal.frontier.base import Frontier
-from shoal.model import WorkerBeat
+from shoal.model import Heartbeat
 from shoal.worker.machine import is_running, this_machine
 
 # A worker sends a heartbeat every second.
@@ -24,11 +24,11 @@ class Presence(enum.StrEnum):
 class Member(msgspec.Struct, frozen=True):
     """A worker of a crawl: its last heartbeat, and whether it still works."""
 
-    beat: WorkerBeat
+    beat: Heartbeat
     presence: Presence
 
 
-async def crew_of(crawl: str, *, frontier: Frontier) -> list[Member]:
+async def workers_of(crawl: str, *, frontier: Frontier) -> list[Member]:
     """The latest workers of a crawl: working ones first, then the newest."""
     before = {beat.worker for beat in await frontier.workers_of(crawl)}
     heard = {beat.worker for beat in await frontier.workers(within=SILENT_SECONDS) if beat.crawl == crawl}
@@ -39,17 +39,17 @@ async def crew_of(crawl: str, *, frontier: Frontier) -> list[Member]:
     return sorted(members, key=lambda member: member.presence is not Presence.WORKING)
 
 
-async def at_work(crawl: str, *, frontier: Frontier) -> list[WorkerBeat]:
+async def at_work(crawl: str, *, frontier: Frontier) -> list[Heartbeat]:
     """The workers that work on a crawl now."""
-    return [member.beat for member in await crew_of(crawl, frontier=frontier) if member.presence is Presence.WORKING]
+    return [member.beat for member in await workers_of(crawl, frontier=frontier) if member.presence is Presence.WORKING]
 
 
-def is_at_work(beat: WorkerBeat) -> bool:
+def is_at_work(beat: Heartbeat) -> bool:
     """Whether a worker with a recent heartbeat still works."""
     return presence_of(beat, is_heard=True) is Presence.WORKING
 
 
-def crawls_beside(mine: Sequence[WorkerBeat], workers: Sequence[WorkerBeat]) -> list[str]:
+def crawls_beside(mine: Sequence[Heartbeat], workers: Sequence[Heartbeat]) -> list[str]:
     """The other crawls for which the processes of these workers have requests in flight now."""
     processes = {(worker.machine, worker.pid) for worker in mine}
     own = {worker.crawl for worker in mine}
@@ -57,7 +57,7 @@ def crawls_beside(mine: Sequence[WorkerBeat], workers: Sequence[WorkerBeat]) -> 
     return sorted({beat.crawl for beat in here if beat.busy and is_at_work(beat)} - own)
 
 
-def presence_of(beat: WorkerBeat, *, is_heard: bool) -> Presence:
+def presence_of(beat: Heartbeat, *, is_heard: bool) -> Presence:
     """`is_heard`: the worker's heartbeat is recent. A worker of this machine whose process ended is gone anyway."""
     if beat.left:
         return Presence.LEFT

@@ -14,7 +14,7 @@ from crawl_model import BATCH, SLOTS, ModelCrawl
 
 from shoal.crawl.inbox import NoInbox
 from shoal.frontier.base import Frontier
-from shoal.model import HTTP, Crawl, CrawlState, ExitStatus, Figures, LaneStatus, Progress, WorkerBeat
+from shoal.model import HTTP, Crawl, CrawlState, ExitStatus, Figures, Heartbeat, LaneStatus, Progress
 from shoal.serve.board import Surveyor
 
 STARTS_IN: Final = (20.0, 60.0)
@@ -141,8 +141,8 @@ class Fleet:
         ]
         return float(sum(found)) if found else None
 
-    def beats(self, crawl: ModelCrawl) -> list[WorkerBeat]:
-        """The latest signs of life of the crawl's workers."""
+    def beats(self, crawl: ModelCrawl) -> list[Heartbeat]:
+        """The latest heartbeats of the crawl's workers."""
         found = []
         for one in self.deployments:
             pods = [pod for pod in one.pods if pod.ready <= self.now and one.works_on(crawl.id)]
@@ -151,10 +151,10 @@ class Fleet:
             found += [self._beat(crawl, pod, busy=round(busy)) for pod in pods[-BEAT_KEPT:]]
         return found
 
-    def _beat(self, crawl: ModelCrawl, pod: Pod, *, busy: int) -> WorkerBeat:
+    def _beat(self, crawl: ModelCrawl, pod: Pod, *, busy: int) -> Heartbeat:
         counted = pod.counted(crawl.id)
         seen = self.now if pod.gone is None else pod.gone
-        return WorkerBeat(
+        return Heartbeat(
             worker=f"{pod.name}:{crawl.id}" if len(self.crawls) > 1 else pod.name, crawl=crawl.id, host=pod.name,
             pid=1, version="0", slots=SLOTS, busy=busy, pages=int(counted["pages"]), started=EPOCH + pod.ready,
             seen=EPOCH + seen, machine=pod.name, load=pod.load, cores=4, kinds=pod.kinds,
@@ -272,10 +272,10 @@ class ModelView:
         found = sorted(self._crawl(crawl).lanes(self._fleet.now), key=lambda lane: -lane.waiting)
         return found[:limit]
 
-    async def workers_of(self, crawl: str) -> list[WorkerBeat]:
+    async def workers_of(self, crawl: str) -> list[Heartbeat]:
         return self._fleet.beats(self._crawl(crawl))[-BEAT_KEPT:]
 
-    async def workers(self, *, within: float) -> list[WorkerBeat]:
+    async def workers(self, *, within: float) -> list[Heartbeat]:
         beats = [beat for crawl in self._fleet.crawls for beat in self._fleet.beats(crawl)]
         return [beat for beat in beats if not beat.left and EPOCH + self._fleet.now - beat.seen <= within]
 

@@ -15,7 +15,7 @@ from shoal.cli.display.numbers import several
 from shoal.cli.display.progress import line_of, picture
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.summary import Summary, headline, show_summary
-from shoal.cli.display.tables import FORMER_SHOWN, LANES_SHOWN, show_crew, show_lanes
+from shoal.cli.display.tables import FORMER_SHOWN, LANES_SHOWN, show_lanes, show_workers
 from shoal.cli.status import View, show_view
 from shoal.cli.why import sentence
 from shoal.crawl.opening import Places
@@ -23,7 +23,7 @@ from shoal.crawl.places import ResultPlaces
 from shoal.exits.refusals import ExitRefusal, ending_of
 from shoal.insight.stats import Meter, Snapshot
 from shoal.insight.why import Fate
-from shoal.model import Crawl, CrawlState, Dead, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
+from shoal.model import Crawl, CrawlState, Dead, Heartbeat, LaneStatus, Progress, TaskState, TaskStatus
 from shoal.policy.retries import judge, plan
 from shoal.settings.table import Settings
 from shoal.testing.fakes import lease_for, respond
@@ -32,8 +32,8 @@ from shoal.worker.workers import Member, Presence
 PLACES = Places(frontier="shoal.db", store="shoal.db")
 
 
-def beats(number: int) -> list[WorkerBeat]:
-    return [WorkerBeat(worker=f"w{n}", crawl="c", host="h", pid=1, version="1", slots=1) for n in range(number)]
+def beats(number: int) -> list[Heartbeat]:
+    return [Heartbeat(worker=f"w{n}", crawl="c", host="h", pid=1, version="1", slots=1) for n in range(number)]
 
 
 def former(number: int) -> list[Member]:
@@ -49,7 +49,7 @@ def summary(**fields: Any) -> Summary:
 
 
 def snapshot(**counts: Any) -> Snapshot:
-    worker = WorkerBeat(worker="w", crawl="c-1", host="h", pid=1, busy=1, slots=1, pages=1, memory_bytes=1, version="1")
+    worker = Heartbeat(worker="w", crawl="c-1", host="h", pid=1, busy=1, slots=1, pages=1, memory_bytes=1, version="1")
     progress = Progress(state=CrawlState.RUNNING, **counts)
     return Meter().read(Crawl(id="c-1", spider="c"), progress, lanes=[], workers=[worker], now=0.0)
 
@@ -124,7 +124,7 @@ SHOWN: dict[str, tuple[Callable[[int], str], str, str]] = {
         "and 2 lanes more",
     ),
     "former workers": (
-        lambda number: printed(lambda screen: show_crew(former(FORMER_SHOWN + number), screen, now=0.0)),
+        lambda number: printed(lambda screen: show_workers(former(FORMER_SHOWN + number), screen, now=0.0)),
         "and 1 former worker more",
         "and 2 former workers more",
     ),

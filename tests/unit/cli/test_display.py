@@ -12,13 +12,13 @@ from rich.console import Console
 from shoal.cli.display.next_commands import command as command_line
 from shoal.cli.display.progress import Display, last_lane, line_of, picture
 from shoal.cli.display.screen import Screen
-from shoal.cli.display.tables import lane_rows, show_crew
+from shoal.cli.display.tables import lane_rows, show_workers
 from shoal.cli.status import View, document
 from shoal.crawl.opening import Places
 from shoal.crawl.places import ResultPlaces
 from shoal.insight.bounds import CrawlReading, bound_of
 from shoal.insight.stats import Meter, Snapshot
-from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
+from shoal.model import Crawl, CrawlState, Heartbeat, LaneStatus, Progress
 from shoal.policy.politeness import lent_interval
 from shoal.text.secrets import masked
 from shoal.worker.workers import Member, Presence
@@ -56,7 +56,7 @@ def test_the_hosts_that_finish_last_are_named_even_if_others_have_more_waiting()
 
 def test_a_fleets_workers_are_shown_with_what_each_of_them_does(capsys: pytest.CaptureFixture[str]) -> None:
     beats = [
-        WorkerBeat(
+        Heartbeat(
             worker=f"{host}:7:1", crawl="c", host=host, pid=7, version="1.2", slots=32, busy=30, pages=pages,
             pages_per_second=pages / 60, memory_bytes=60_000_000,
         )
@@ -65,7 +65,7 @@ def test_a_fleets_workers_are_shown_with_what_each_of_them_does(capsys: pytest.C
     crew = [Member(beat, Presence.WORKING) for beat in beats]
     crew.append(Member(replace(beats[0], worker="one:8:1", left=5.0), Presence.LEFT))
     crew.append(Member(replace(beats[1], worker="two:8:1", seen=1000.0), Presence.GONE))
-    show_crew(crew, Screen(), now=1180.0)
+    show_workers(crew, Screen(), now=1180.0)
     _, _, *rows = capsys.readouterr().out.splitlines()
     assert [row.split() for row in rows] == [
         ["one:7:1", "working", "6,000", "100/s", "30", "of", "32", "60.0", "MB", "one", "1.2"],
@@ -119,8 +119,7 @@ def test_the_live_picture_shows_troubles_and_whose_pause_it_is() -> None:
     console = Console(width=100, file=io.StringIO(), record=True, force_terminal=True)
     down = "proxy ring/x is down: connection refused"
     beats = [
-        WorkerBeat(worker=name, crawl="news-1", host="h", pid=1, version="0", slots=4, troubles=(down,))
-        for name in "ab"
+        Heartbeat(worker=name, crawl="news-1", host="h", pid=1, version="0", slots=4, troubles=(down,)) for name in "ab"
     ]
     crawl = Crawl(id="news-1", spider="news", settings={"priority": -2})
     progress = Progress(state=CrawlState.PAUSED, queued=3)

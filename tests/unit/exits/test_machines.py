@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from shoal.exits.offered import MachineOffer, is_offered, machine_of, offer_counts, offers_of
-from shoal.model import ExitStatus, Pool, WorkerBeat
+from shoal.model import ExitStatus, Heartbeat, Pool
 
 OWN = Pool(name="res", exits=("res/10.0.0.1:80", "res/u@10.0.0.2:80"))
 SHOP = Pool(name="shop", exits=("shop/anna@shop.example",), written_in="accounts")
@@ -11,10 +11,10 @@ def status(name: str, pool: str) -> ExitStatus:
     return ExitStatus(exit=name, lane=f"a.test via {pool}")
 
 
-def beat(worker: str, **offers: int) -> WorkerBeat:
+def beat(worker: str, **offers: int) -> Heartbeat:
     given = {f"region:{name}": count for name, count in offers.items()}
     offered = {f"{name}@fra-1": count for name, count in given.items()}
-    return WorkerBeat(worker=worker, crawl="c", host="h", pid=1, version="1", slots=1, offers=offered)
+    return Heartbeat(worker=worker, crawl="c", host="h", pid=1, version="1", slots=1, offers=offered)
 
 
 def test_an_offered_exit_is_its_machines_and_any_other_everybodys() -> None:

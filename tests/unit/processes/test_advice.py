@@ -74,7 +74,7 @@ def test_a_heavy_handler_beside_other_programs() -> None:
 
 
 def test_signs_of_life_that_are_older_than_the_surveys() -> None:
-    """Ten seconds between the surveys, of which the signs of life cover eight: 32 requests are four per second."""
+    """Ten seconds between the surveys, of which the heartbeats cover eight: 32 requests are four per second."""
     before = survey(beat(), lanes=(lane(interval=0.25),))
     later = msgspec.structs.replace(beat(fetches=32, fetch_seconds=3.2, waiting_for_slots=2.0), seen=1008.0)
     now = survey(later, lanes=(lane(interval=0.25),), done=40, at=SECONDS)

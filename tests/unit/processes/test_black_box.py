@@ -103,5 +103,5 @@ def test_more_workers_than_names_are_at_work_though_nobody_knows_them(box: Black
 
 
 def test_a_worker_under_a_guardian_has_the_process_id_that_people_know() -> None:
-    assert BlackBox.private(guardian=42).pid == 42
+    assert BlackBox.private(supervisor=42).pid == 42
     assert f":{os.getpid()}:" in BlackBox.private().worker(None, patience=1.0).name

@@ -10,7 +10,7 @@ import pytest
 from shoal.crawl.record import CrawlRecord
 from shoal.fetch.descriptors import FEWER_PAGES, trouble_of_shortage
 from shoal.insight.bounds import CrawlReading, bound_of
-from shoal.model import Crawl, CrawlState, Held, LaneStatus, Pool, Progress, WorkerBeat
+from shoal.model import Crawl, CrawlState, Heartbeat, Held, LaneStatus, Pool, Progress
 from shoal.policy.politeness import lent_interval
 from shoal.settings.table import Settings
 from shoal.worker.workers import crawls_beside
@@ -36,9 +36,9 @@ def lane(name: str = "a.test", **fields: Any) -> LaneStatus:
     return LaneStatus(**{"base_interval": values["interval"], **values})
 
 
-def worker(**fields: Any) -> WorkerBeat:
+def worker(**fields: Any) -> Heartbeat:
     values = {"worker": "w", "crawl": "c", "host": "h", "pid": 1, "version": "0", "slots": 10, **fields}
-    return WorkerBeat(**values)
+    return Heartbeat(**values)
 
 
 def bound(*lanes: LaneStatus, **fields: Any) -> str:

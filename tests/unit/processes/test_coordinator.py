@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from shoal.crawl.record import CrawlRecord
-from shoal.model import Budgets, Crawl, Done, ExitUse, LaneUpdate, Pool, WorkerBeat
+from shoal.model import Budgets, Crawl, Done, ExitUse, Heartbeat, LaneUpdate, Pool
 from shoal.policy.politeness import lent_interval
 from shoal.run.coordinator import Coordinator
 from shoal.settings.table import Settings
@@ -42,8 +42,8 @@ async def test_a_spent_budget_is_said_once() -> None:
     assert said == ["the budget of 0.5 is spent: the crawl is paused; run it again with --set budget=MORE"]
 
 
-def beat(name: str, **fields: Any) -> WorkerBeat:
-    return WorkerBeat(**{"worker": name, "crawl": "c", "host": "h", "pid": 1, "version": "0", "slots": 4, **fields})
+def beat(name: str, **fields: Any) -> Heartbeat:
+    return Heartbeat(**{"worker": name, "crawl": "c", "host": "h", "pid": 1, "version": "0", "slots": 4, **fields})
 
 
 def pid_of_the_past() -> int:

@@ -6,11 +6,11 @@ from typing import Any
 
 from shoal.insight.deadline import CHANGED_SECONDS, DeadlineWatch
 from shoal.insight.stats import Snapshot
-from shoal.model import Crawl, CrawlState, LaneStatus, Limit, Progress, WorkerBeat
+from shoal.model import Crawl, CrawlState, Heartbeat, LaneStatus, Limit, Progress
 
 HOUR = 3600.0
 CRAWL = Crawl(id="c", spider="s", limits=(Limit(of="wall", most=10 * HOUR, why="deadline 06:00 passed"),))
-WORKER = WorkerBeat(worker="w", crawl="c", host="h", pid=1, version="0", slots=10)
+WORKER = Heartbeat(worker="w", crawl="c", host="h", pid=1, version="0", slots=10)
 
 
 def snapshot(needs: float | None, **fields: Any) -> Snapshot:

@@ -15,7 +15,7 @@ import pytest
 from shoal.duties.alerts.config import AlertRules
 from shoal.duties.alerts.rules import WatchedCrawl, findings_of
 from shoal.frontier.rules.constants import SUSPECT_LOSSES
-from shoal.model import Crawl, CrawlState, Lease, Progress, Task, WorkerBeat
+from shoal.model import Crawl, CrawlState, Heartbeat, Lease, Progress, Task
 from shoal.testing.clock import FakeClock
 from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import wait_until
@@ -35,7 +35,7 @@ from shoal.worker.deaths import (
 )
 from shoal.worker.fleet import Fleet
 from shoal.worker.machine import is_stopped, this_machine
-from shoal.worker.workers import Presence, crew_of
+from shoal.worker.workers import Presence, workers_of
 
 DEAD_PID = 2**22 + 1  # above what the system gives
 PAGE = RunningPage("w", 7, "parse", "https://a.test/bad", is_current=True)
@@ -130,11 +130,13 @@ async def test_a_worker_that_died_under_a_living_guardian_is_gone_at_once() -> N
     dead = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
     await dead.wait()
     for name in ("former", "present"):
-        beat = WorkerBeat(worker=name, crawl="c", host="h", pid=os.getpid(), version="0", slots=8, busy=8, pages=3)
+        beat = Heartbeat(worker=name, crawl="c", host="h", pid=os.getpid(), version="0", slots=8, busy=8, pages=3)
         await frontier.beat(msgspec.structs.replace(beat, machine=this_machine()))
     watched = Watched(BlackBox.private(), (Death("SIGSEGV", ("former",), pid=dead.pid),))
     await reclaim_former(watched, frontier=frontier, say=print)
-    crew = {member.beat.worker: (member.presence, member.beat.busy) for member in await crew_of("c", frontier=frontier)}
+    crew = {
+        member.beat.worker: (member.presence, member.beat.busy) for member in await workers_of("c", frontier=frontier)
+    }
     assert crew == {"former": (Presence.GONE, 0), "present": (Presence.WORKING, 8)}
 
 
@@ -150,7 +152,7 @@ async def test_a_worker_of_a_fleet_that_is_replaced_counts_as_lost() -> None:
         return [sys.executable, "-c", DIES_ONCE, name]
 
     async def reclaim(name: str, death: Death) -> None:
-        beat = WorkerBeat(worker=name, crawl="c", host="h", pid=DEAD_PID, version="0", slots=8, busy=8)
+        beat = Heartbeat(worker=name, crawl="c", host="h", pid=DEAD_PID, version="0", slots=8, busy=8)
         await frontier.beat(msgspec.structs.replace(beat, machine=this_machine()))
         await evict(name, death, frontier=frontier, say=print)
         await sign_off({name: death.pid}, frontier=frontier)
@@ -158,9 +160,9 @@ async def test_a_worker_of_a_fleet_that_is_replaced_counts_as_lost() -> None:
     fleet = Fleet(["w"], command=command, environment=dict(os.environ), reclaim=reclaim, say=print, grace_seconds=1.0)
     await fleet.run(asyncio.Event())
     assert named == ["w", "w.2"]
-    beat = WorkerBeat(worker="w.2", crawl="c", host="h", pid=os.getpid(), version="0", slots=8, busy=1)
+    beat = Heartbeat(worker="w.2", crawl="c", host="h", pid=os.getpid(), version="0", slots=8, busy=1)
     await frontier.beat(msgspec.structs.replace(beat, machine=this_machine()))
-    crew = await crew_of("c", frontier=frontier)
+    crew = await workers_of("c", frontier=frontier)
     assert {member.beat.worker: (member.presence, member.beat.busy) for member in crew} == {
         "w": (Presence.GONE, 0),
         "w.2": (Presence.WORKING, 1),

@@ -12,7 +12,7 @@ import pytest
 from shoal.duties.history import OUTCOMES_KEPT, Historian, commonest
 from shoal.errors import ServerUnreachable
 from shoal.insight.survey import added
-from shoal.model import Crawl, Done, Figures, Point, Progress, WorkerBeat
+from shoal.model import Crawl, Done, Figures, Heartbeat, Point, Progress
 from shoal.run.coordinator import Coordinator
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
@@ -23,9 +23,9 @@ from shoal.worker.machine import this_machine
 HOUR = 3600.0
 
 
-def beat(name: str, **fields: Any) -> WorkerBeat:
+def beat(name: str, **fields: Any) -> Heartbeat:
     here = {"pid": os.getpid(), "machine": this_machine()}
-    return WorkerBeat(**{"worker": name, "crawl": "c", "host": "h", "version": "0", "slots": 4, **here, **fields})
+    return Heartbeat(**{"worker": name, "crawl": "c", "host": "h", "version": "0", "slots": 4, **here, **fields})
 
 
 async def opened() -> tuple[MemoryFrontier, Crawl, FakeClock]:
@@ -111,4 +111,4 @@ async def test_the_last_point_of_a_crawl_that_was_deleted_is_not_missed() -> Non
 
 @pytest.mark.parametrize("beat_of_old", [b'{"worker":"w","crawl":"c","host":"h","pid":1,"version":"0","slots":4}'])
 def test_a_sign_of_life_of_an_older_worker_has_no_figures(beat_of_old: bytes) -> None:
-    assert msgspec.json.decode(beat_of_old, type=WorkerBeat).figures == Figures()
+    assert msgspec.json.decode(beat_of_old, type=Heartbeat).figures == Figures()

@@ -10,10 +10,10 @@ from crawl_surveys import SECONDS, beat, lane, survey
 
 from shoal.insight.advice import Advice, advise
 from shoal.insight.kinds import shared_out
-from shoal.model import CrawlState, WorkerBeat
+from shoal.model import CrawlState, Heartbeat
 
 
-def worker(name: str, *kinds: str, pages: int = 0, busy: int = 1, **figures: Any) -> WorkerBeat:
+def worker(name: str, *kinds: str, pages: int = 0, busy: int = 1, **figures: Any) -> Heartbeat:
     return msgspec.structs.replace(beat(name, **figures), kinds=kinds, pages=pages, busy=busy)
 
 

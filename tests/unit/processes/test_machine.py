@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.model import Crawl, Task, WorkerBeat
+from shoal.model import Crawl, Heartbeat, Task
 from shoal.run.coordinator import Coordinator
 from shoal.testing.clock import FakeClock
 from shoal.testing.memory_frontier import MemoryFrontier
@@ -43,7 +43,7 @@ async def test_workers_of_a_machine_with_the_same_name_are_left_alone() -> None:
     pid = ended_process()
     for name, machine in (("here", this_machine()), ("elsewhere", "another boot")):
         await frontier.lease(["c"], 1, worker=name, seconds=60, horizon=0)
-        beat = WorkerBeat(worker=name, crawl="c", host="vm", pid=pid, version="1", slots=1, machine=machine)
+        beat = Heartbeat(worker=name, crawl="c", host="vm", pid=pid, version="1", slots=1, machine=machine)
         await frontier.beat(beat)
     watcher = Coordinator(crawl, frontier=frontier, show=print, say=print)
     await watcher.reclaim_from_exited_workers()

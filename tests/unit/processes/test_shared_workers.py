@@ -10,15 +10,15 @@ from crawl_surveys import SECONDS, beat, lane, survey
 
 from shoal.insight.advice import Advice, advise, shared, with_parts
 from shoal.insight.survey import Survey
-from shoal.model import WorkerBeat
+from shoal.model import Heartbeat
 
 
-def of_crawl(name: str, *workers: WorkerBeat, done: int = 0, **more: Any) -> Survey:
+def of_crawl(name: str, *workers: Heartbeat, done: int = 0, **more: Any) -> Survey:
     one = survey(*workers, done=done, lanes=(lane(interval=0.01),), **more)
     return msgspec.structs.replace(one, crawl=msgspec.structs.replace(one.crawl, id=name))
 
 
-def worker(process: int, crawl: str, *, pages: int = 0, kind: str = "http", **figures: Any) -> WorkerBeat:
+def worker(process: int, crawl: str, *, pages: int = 0, kind: str = "http", **figures: Any) -> Heartbeat:
     one = beat(f"{crawl}-{process}", fetches=pages, **figures)
     return msgspec.structs.replace(one, pid=process, crawl=crawl, pages=pages, kinds=(kind,), busy=1)
 

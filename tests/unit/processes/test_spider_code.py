@@ -11,7 +11,7 @@ import pytest
 
 from shoal.crawl.code import MOST_FILES, NO_CODE, SpiderCode, code_of, differences, others
 from shoal.crawl.record import CrawlRecord, code_known, record_of
-from shoal.model import Crawl, WorkerBeat
+from shoal.model import Crawl, Heartbeat
 from shoal.settings.table import Settings
 from shoal.spider.loading import load_spider
 
@@ -124,7 +124,7 @@ def test_a_crawl_of_a_former_version_remembers_no_code() -> None:
 
 def test_workers_that_run_other_code_are_told_from_those_that_do_not_say() -> None:
     beats = [
-        WorkerBeat(worker=code, crawl="books-1", host="h", pid=1, version="1", slots=8, code=code)
+        Heartbeat(worker=code, crawl="books-1", host="h", pid=1, version="1", slots=8, code=code)
         for code in ("", "1", "2")
     ]
     assert [beat.worker for beat in others(beats, SpiderCode(digest="1"))] == ["2"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.insight.stats import Meter, Silence, cost_so_far, describe_interval, eta, spent_budget
-from shoal.model import Budgets, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
+from shoal.model import Budgets, Crawl, CrawlState, Heartbeat, LaneStatus, Pool, Progress
 from shoal.policy.politeness import lent_interval
 from shoal.worker.tally import CpuLoad
 
@@ -32,9 +32,9 @@ def lane(name: str = "a.test", **fields: Any) -> LaneStatus:
     )
 
 
-def worker(**fields: Any) -> WorkerBeat:
+def worker(**fields: Any) -> Heartbeat:
     values = {"worker": "w", "crawl": "c", "host": "h", "pid": 1, "version": "0", "slots": 10, **fields}
-    return WorkerBeat(**values)
+    return Heartbeat(**values)
 
 
 def test_the_rate_is_that_of_the_last_minute() -> None:

@@ -183,7 +183,7 @@ async def test_leases_whose_answer_was_lost_are_reclaimed_and_worked_on() -> Non
 
 
 class Burning(Links):
-    """A spider whose first handler needs the CPU for longer than it is from one sign of life to the next."""
+    """A spider whose first handler needs the CPU for longer than it is from one heartbeat to the next."""
 
     def parse(self, page: Page) -> Any:
         end = time.monotonic() + (1.2 if page.url == f"{HOST}/" else 0.0)

@@ -9,7 +9,7 @@ import pytest
 from worker_in_memory import HOST, Bench, OneByOne
 
 from shoal.fetch.base import Fetch
-from shoal.model import Crawl, Done, Lease, Pool, WorkerBeat
+from shoal.model import Crawl, Done, Heartbeat, Lease, Pool
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import Answer, ScriptedFetcher, respond, task_for
 from shoal.testing.waiting import eventually
@@ -84,7 +84,7 @@ async def test_a_start_waits_for_its_exit_and_a_late_one_takes_the_exits_new_slo
     assert {request.exit for request in bench.fetcher.requests} == {"x"}
 
 
-async def scarce_work(other: WorkerBeat, *, in_hand: int) -> tuple[Bench, OneByOne, asyncio.Task[int]]:
+async def scarce_work(other: Heartbeat, *, in_hand: int) -> tuple[Bench, OneByOne, asyncio.Task[int]]:
     """A worker on all the pages that its host allows at once, while more of them wait; and another worker."""
     clock = FakeClock()
     bench = Bench({}, monotonic=clock)
@@ -97,8 +97,8 @@ async def scarce_work(other: WorkerBeat, *, in_hand: int) -> tuple[Bench, OneByO
     return bench, fetcher, running
 
 
-def another_worker(**fields: Any) -> WorkerBeat:
-    return WorkerBeat(
+def another_worker(**fields: Any) -> Heartbeat:
+    return Heartbeat(
         **{"worker": "other", "crawl": "c", "host": "h", "pid": 1, "version": "0", "slots": 32, "busy": 0, **fields}
     )
 
@@ -118,7 +118,7 @@ async def test_a_worker_with_more_than_its_share_leaves_places_to_the_others() -
 
 async def test_links_that_are_all_the_work_there_is_do_not_wait_for_the_flush_time_beside_another_worker() -> None:
     chain = {f"/{number}": f"/{number + 1}" for number in range(200)}
-    # More than the bench waits for its worker, and a clock by which the other worker's sign of life does not age.
+    # More than the bench waits for its worker, and a clock by which the other worker's heartbeat does not age.
     bench = Bench({**chain, "/200": ""}, flush_seconds=60.0, clock=FakeClock())
     await bench.begin("/0")
     await bench.memory.beat(another_worker())
@@ -126,7 +126,7 @@ async def test_links_that_are_all_the_work_there_is_do_not_wait_for_the_flush_ti
 
 
 @pytest.mark.parametrize("other", [another_worker(busy=32), another_worker(crawl="another")])
-async def test_a_worker_asks_at_once_when_no_other_has_room_for_its_work(other: WorkerBeat) -> None:
+async def test_a_worker_asks_at_once_when_no_other_has_room_for_its_work(other: Heartbeat) -> None:
     bench, fetcher, running = await scarce_work(other, in_hand=8)
     asked = bench.count("lease")
     fetcher.let_go(1)

@@ -11,7 +11,7 @@ import msgspec
 from shoal.crawl.code import SpiderCode
 from shoal.crawl.record import CrawlRecord
 from shoal.errors import CrawlLost
-from shoal.model import Crawl, LaneStatus, Progress, WorkerBeat
+from shoal.model import Crawl, Heartbeat, LaneStatus, Progress
 from shoal.serve.board import LOOK_SECONDS, Board
 from shoal.settings.table import Settings
 from shoal.testing.clock import FakeClock
@@ -39,7 +39,7 @@ class CountedFrontier(MemoryFrontier):
         self.calls["lanes"] += 1
         return await super().lanes(crawl, limit=limit, skip=skip, search=search)
 
-    async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
+    async def workers(self, *, within: float = 60.0) -> list[Heartbeat]:
         self.calls["workers"] += 1
         return await super().workers(within=within)
 
@@ -51,7 +51,7 @@ async def filled(clock: FakeClock) -> tuple[CountedFrontier, Sequence[Crawl]]:
         await frontier.open_crawl(Crawl(id=f"c-{number}", spider="s"))
     await frontier.put("c-7", [make_task(1)])
     await frontier.beat(
-        WorkerBeat(worker="w", host="h", pid=1, crawl="c-7", version="0", slots=1, seen=clock(), started=clock())
+        Heartbeat(worker="w", host="h", pid=1, crawl="c-7", version="0", slots=1, seen=clock(), started=clock())
     )
     return frontier, await frontier.crawls()
 
@@ -86,6 +86,6 @@ async def test_workers_with_other_code_than_the_crawls_are_counted() -> None:
     record = CrawlRecord(settings=Settings(), code=SpiderCode(digest="new"))
     await frontier.open_crawl(Crawl(id="c", spider="s", settings=msgspec.to_builtins(record)))
     for code in ("", "old", "new"):
-        await frontier.beat(WorkerBeat(worker=code, host="h", pid=1, crawl="c", version="0", slots=1, code=code))
+        await frontier.beat(Heartbeat(worker=code, host="h", pid=1, crawl="c", version="0", slots=1, code=code))
     (row,) = await Board(clock=clock).summaries(await frontier.crawls(), frontier)
     assert (row.workers, row.other_code) == (3, 1)

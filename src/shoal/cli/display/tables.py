@@ -11,7 +11,7 @@ from shoal.cli.display.numbers import count, duration, per_second, several, size
 from shoal.cli.display.screen import Screen, fitting, rich_table
 from shoal.insight.bounds import why_so
 from shoal.insight.stats import describe_interval, exits_back, seconds_left
-from shoal.model import Crawl, LaneStatus, WorkerBeat
+from shoal.model import Crawl, Heartbeat, LaneStatus
 from shoal.worker.workers import Member, Presence
 
 LANES_SHOWN = 10
@@ -44,7 +44,7 @@ def reason_lines(lanes: Sequence[LaneStatus], crawl: Crawl) -> list[str]:
     return [f"{name}: {why}" for name, why in found if why][:REASONS_SHOWN]
 
 
-def show_crew(crew: Sequence[Member], screen: Screen, *, now: float) -> None:
+def show_workers(crew: Sequence[Member], screen: Screen, *, now: float) -> None:
     """The workers of a crawl, working ones first."""
     working = sum(member.presence is Presence.WORKING for member in crew)
     listed = crew[: working + FORMER_SHOWN]
@@ -99,7 +99,7 @@ def _next_start(lane: LaneStatus) -> str:
     return f"in {duration(lane.starts_in)}"
 
 
-def worker_rows(workers: Sequence[WorkerBeat]) -> list[tuple[str, ...]]:
+def worker_rows(workers: Sequence[Heartbeat]) -> list[tuple[str, ...]]:
     return [
         (
             worker.worker,

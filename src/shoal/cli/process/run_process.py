@@ -82,10 +82,10 @@ async def run_job(job: Job) -> int:
         show_summary(summary, screen, places=job.places, more=[("next", step)])
     if summary.state is CrawlState.FINISHED:
         await say_late_work(summary.crawl, places=job.places, again=job.again, say=screen.say)
-    return exit_code(summary)
+    return return_code(summary)
 
 
-def exit_code(summary: Summary) -> int:
+def return_code(summary: Summary) -> int:
     """The return code for this summary."""
     if summary.interrupted:
         return INTERRUPTED

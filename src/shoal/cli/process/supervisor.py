@@ -46,7 +46,7 @@ def guarded(work: Callable[[Watched | None], int], *, is_worker: bool = True, re
         if replaces:
             raise UsageError("--replace does not work here: let the program that starts this worker start the next one")
         return work(None)
-    return Guardian(invocation, replaces=replaces).run(work)
+    return Supervisor(invocation, replaces=replaces).run(work)
 
 
 def can_guard() -> bool:
@@ -55,7 +55,7 @@ def can_guard() -> bool:
     return sys.platform == "linux" and threading.active_count() == 1 and is_plain
 
 
-class Guardian:
+class Supervisor:
     """Runs the work in one child process after another until one ends normally.
 
     replaces: a child that retires is followed by the next."""
@@ -81,7 +81,7 @@ class Guardian:
         # If the parent ignored SIGCHLD, the return code of a child would be lost.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         while True:
-            box, began = BlackBox.private(guardian=os.getpid()), time.monotonic()
+            box, began = BlackBox.private(supervisor=os.getpid()), time.monotonic()
             watched = Watched(box, self._former, self._has_begun, self._began, self._pages_before)
             pid = _fork()
             if pid == 0:

@@ -36,11 +36,11 @@ from shoal.duties.alerts.state import Alert, Message, Notes, due, failed, look, 
 from shoal.duties.schedules.scheduler import schedule_notes
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl, WorkerBeat
+from shoal.model import Crawl, Heartbeat
 from shoal.store.base import SinkState
 from shoal.text.errors import line_of
 from shoal.worker.outages import until_reachable
-from shoal.worker.workers import crew_of
+from shoal.worker.workers import workers_of
 
 DUTY: Final = "alerts"
 # The duty of a killed watcher expires after at least this time. It is renewed while messages are sent.
@@ -60,7 +60,7 @@ async def alerts_now(frontier: Frontier) -> list[Alert]:
     return sorted(read_notes(data).alerts.values(), key=lambda alert: (not alert.is_firing, alert.since))
 
 
-class Watchman:
+class AlertWatcher:
     """Checks every unfinished crawl of the frontier while it has the duty, and sends messages.
 
     `sinks` returns the sinks to check; `paths` are files and folders whose disks are checked."""
@@ -181,7 +181,7 @@ class Watchman:
         rules = self._config.rules
         seconds = rules.longest + HISTORY_SLACK_SECONDS
         points = await self._frontier.points(crawl.id, seconds=seconds)
-        crew = await crew_of(crawl.id, frontier=self._frontier)
+        crew = await workers_of(crawl.id, frontier=self._frontier)
         progress = await self._frontier.progress(crawl.id)
         times = self._writes.setdefault(crawl.id, WriteTimes())
         now = self._clock()
@@ -238,7 +238,7 @@ class WriteTimes:
     def __init__(self) -> None:
         self._readings: deque[tuple[float, dict[str, tuple[int, float]]]] = deque()
 
-    def read(self, beats: Iterable[WorkerBeat], *, now: float) -> float | None:
+    def read(self, beats: Iterable[Heartbeat], *, now: float) -> float | None:
         """Add a reading; returns the mean of the last minute, None without writes."""
         totals = {beat.worker: (beat.figures.writes, beat.figures.write_seconds) for beat in beats}
         self._readings.append((now, totals))

@@ -68,7 +68,7 @@ class Starter(Protocol):
         """Start the process of a run."""
 
 
-class Timekeeper:
+class Scheduler:
     """Runs the schedules of one coordinator. Its frontier may be reopened between two checks."""
 
     def __init__(

@@ -32,6 +32,7 @@ from shoal.model import (
     DeadLetter,
     Duty,
     ExitStatus,
+    Heartbeat,
     LaneStatus,
     LaneUpdate,
     Lease,
@@ -44,7 +45,6 @@ from shoal.model import (
     SettleReport,
     Task,
     TaskStatus,
-    WorkerBeat,
 )
 
 DUTIES = "shoal:{duties}:"
@@ -255,13 +255,13 @@ class RedisFrontier:
     async def samples(self, crawl: str, reason: str) -> list[str]:
         return await self._runner.readable(crawl, lambda: views.samples(self._runner, crawl, reason))
 
-    async def beat(self, beat: WorkerBeat) -> None:
+    async def beat(self, beat: Heartbeat) -> None:
         await views.beat(self._runner, beat)
 
-    async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
+    async def workers(self, *, within: float = 60.0) -> list[Heartbeat]:
         return await views.workers(self._runner, within=within)
 
-    async def workers_of(self, crawl: str) -> list[WorkerBeat]:
+    async def workers_of(self, crawl: str) -> list[Heartbeat]:
         return await views.workers_of(self._runner, crawl)
 
     async def keep_point(self, crawl: str, point: Point) -> bool:

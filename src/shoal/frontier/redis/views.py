@@ -34,11 +34,11 @@ from shoal.model import (
     Crawl,
     CrawlState,
     ExitStatus,
+    Heartbeat,
     LaneStatus,
     Progress,
     TaskState,
     TaskStatus,
-    WorkerBeat,
 )
 
 MAX_LANES, MAX_ROWS = 50, 2000  # per script: all other clients wait for a script
@@ -361,25 +361,25 @@ async def samples(runner: ShardRunner, crawl: str, reason: str) -> list[str]:
     return urls
 
 
-async def beat(runner: ShardRunner, sign: WorkerBeat) -> None:
+async def beat(runner: ShardRunner, sign: Heartbeat) -> None:
     async with runner.connections.borrow() as connection:
         args = (sign.worker, msgspec.json.encode(sign), sign.crawl, int(bool(sign.left)))
         await connection.send_bare_script("beat", WORKERS, args)
         await connection.answers()
 
 
-async def workers(runner: ShardRunner, *, within: float) -> list[WorkerBeat]:
+async def workers(runner: ShardRunner, *, within: float) -> list[Heartbeat]:
     async with runner.connections.borrow() as connection:
         return await beats(connection, within=within)
 
 
-async def workers_of(runner: ShardRunner, crawl: str) -> list[WorkerBeat]:
+async def workers_of(runner: ShardRunner, crawl: str) -> list[Heartbeat]:
     async with runner.connections.borrow() as connection:
         found = await beats(connection, within=WORKERS_KEPT_SECONDS, crawl=crawl)
     return sorted(found, key=lambda sign: -sign.seen)
 
 
-async def beats(connection: AnyConnection, *, within: float = 2 * 86_400.0, crawl: str = "") -> list[WorkerBeat]:
+async def beats(connection: AnyConnection, *, within: float = 2 * 86_400.0, crawl: str = "") -> list[Heartbeat]:
     """The latest heartbeats, sorted by name: of all workers, or of one crawl's."""
     await connection.send_bare_script("workers", WORKERS, (number(within), crawl))
     (flat,) = await connection.answers()
@@ -387,7 +387,7 @@ async def beats(connection: AnyConnection, *, within: float = 2 * 86_400.0, craw
     for seen, sign in zip(flat[::2], flat[1::2], strict=True):
         # A damaged heartbeat is replaced by its worker's next one, or deleted after a day.
         with contextlib.suppress(msgspec.DecodeError):
-            found.append(msgspec.structs.replace(msgspec.json.decode(sign, type=WorkerBeat), seen=float(seen)))
+            found.append(msgspec.structs.replace(msgspec.json.decode(sign, type=Heartbeat), seen=float(seen)))
     return sorted(found, key=lambda sign: sign.worker)
 
 

@@ -54,6 +54,7 @@ from shoal.model import (
     DeadLetter,
     Duty,
     ExitStatus,
+    Heartbeat,
     LaneStatus,
     LaneUpdate,
     Lease,
@@ -66,7 +67,6 @@ from shoal.model import (
     SettleReport,
     Task,
     TaskStatus,
-    WorkerBeat,
 )
 from shoal.sqlite_file import connect, storage_errors, transaction
 
@@ -302,13 +302,13 @@ class SqliteFrontier:
     async def samples(self, crawl: str, reason: str) -> list[str]:
         return await self._read_crawl(crawl, lambda ledger: ledger.samples(reason))
 
-    async def beat(self, beat: WorkerBeat) -> None:
+    async def beat(self, beat: Heartbeat) -> None:
         await self._write(lambda db, at: views.beat(db, beat, now=at.wall))
 
-    async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
+    async def workers(self, *, within: float = 60.0) -> list[Heartbeat]:
         return await self._read(lambda db, at: views.workers(db, since=at.wall - within))
 
-    async def workers_of(self, crawl: str) -> list[WorkerBeat]:
+    async def workers_of(self, crawl: str) -> list[Heartbeat]:
         return await self._read(lambda db, _: views.workers_of(db, crawl))
 
     async def keep_point(self, crawl: str, point: Point) -> bool:

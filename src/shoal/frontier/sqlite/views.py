@@ -23,11 +23,11 @@ from shoal.model import (
     CrawlState,
     DeadFilter,
     DeadLetter,
+    Heartbeat,
     LaneStatus,
     Progress,
     TaskState,
     TaskStatus,
-    WorkerBeat,
 )
 
 _OTHERS = "(SELECT coalesce(sum(waiting), 0) FROM lane_kind WHERE lane_kind.lane = lane.id)"
@@ -190,7 +190,7 @@ def _status(ledger: Ledger, row: tuple[Any, ...]) -> TaskStatus:
     )
 
 
-def beat(db: sqlite3.Connection, sign: WorkerBeat, *, now: float) -> None:
+def beat(db: sqlite3.Connection, sign: Heartbeat, *, now: float) -> None:
     sign = msgspec.structs.replace(sign, seen=now)
     row = {"name": sign.worker, "crawl": sign.crawl, "seen": now, "beat": msgspec.json.encode(sign)}
     if db.execute("UPDATE worker SET crawl = :crawl, seen = :seen, beat = :beat WHERE name = :name", row).rowcount:
@@ -205,18 +205,18 @@ def beat(db: sqlite3.Connection, sign: WorkerBeat, *, now: float) -> None:
     )
 
 
-def workers(db: sqlite3.Connection, *, since: float) -> list[WorkerBeat]:
+def workers(db: sqlite3.Connection, *, since: float) -> list[Heartbeat]:
     rows = db.execute("SELECT beat FROM worker WHERE seen >= ? ORDER BY name", (since,))
     return [sign for sign in _readable(rows) if not sign.left]
 
 
-def workers_of(db: sqlite3.Connection, crawl: str) -> list[WorkerBeat]:
+def workers_of(db: sqlite3.Connection, crawl: str) -> list[Heartbeat]:
     rows = db.execute("SELECT beat FROM worker WHERE crawl = ? ORDER BY seen DESC, name", (crawl,))
     return list(_readable(rows))
 
 
-def _readable(rows: Iterable[tuple[bytes]]) -> Iterator[WorkerBeat]:
+def _readable(rows: Iterable[tuple[bytes]]) -> Iterator[Heartbeat]:
     """The heartbeats that can be read. A damaged one is replaced by its worker's next one, or deleted after a day."""
     for (row,) in rows:
         with contextlib.suppress(msgspec.DecodeError, TypeError):
-            yield msgspec.json.decode(row, type=WorkerBeat)
+            yield msgspec.json.decode(row, type=Heartbeat)

@@ -12,7 +12,7 @@ from shoal.model import ExitStatus
 from shoal.serve.answers import cursor, position
 from shoal.serve.api.operations import Call
 from shoal.serve.api.shapes import Exits, ExitShown, History, OfferShown, Workers, WorkerShown
-from shoal.worker.workers import Member, Presence, at_work, crew_of
+from shoal.worker.workers import Member, Presence, at_work, workers_of
 
 MOST_EXITS = 100_000
 
@@ -27,7 +27,7 @@ async def show_history(call: Call) -> History:
 async def list_workers(call: Call) -> Workers:
     """The latest 200 workers of the crawl, including those that left or were lost."""
     async with call.reading() as (frontier, crawl):
-        members, code = await crew_of(crawl.id, frontier=frontier), code_known(crawl)
+        members, code = await workers_of(crawl.id, frontier=frontier), code_known(crawl)
     return Workers(workers=[_worker(member, code) for member in members])
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl, WorkerBeat
+from shoal.model import Crawl, Heartbeat
 from shoal.testing.chaos.log import POLL_SECONDS, RunLog, say_nothing, until
 from shoal.testing.chaos.plan import FREEZE_SECONDS, Deed
 from shoal.worker.fleet import Fleet
@@ -159,7 +159,7 @@ class WorkerDeeds:
             await asyncio.sleep(POLL_SECONDS)
         return None
 
-    def _able(self, group: CrawlWorkers, beats: Sequence[WorkerBeat], *, awake: int, pages: int) -> list[Victim]:
+    def _able(self, group: CrawlWorkers, beats: Sequence[Heartbeat], *, awake: int, pages: int) -> list[Victim]:
         done = {beat.pid: beat.pages for beat in beats if beat.crawl == group.crawl.id}
         awake_pids = done.keys() - self._frozen
         alive = sorted((name, pid) for name, pid in group.runner.pids.items() if pid in awake_pids)

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.duties.alerts.config import AlertRules
 from shoal.duties.alerts.rules import Disk, WatchedCrawl, disk_findings, findings_of, sink_findings
-from shoal.model import Budgets, Crawl, CrawlState, Point, Progress, WorkerBeat
+from shoal.model import Budgets, Crawl, CrawlState, Heartbeat, Point, Progress
 from shoal.store.base import SinkPlace, SinkState
 from shoal.worker.workers import Member, Presence
 
@@ -24,7 +24,7 @@ def point(minutes_ago: float, **counts: Any) -> Point:
 
 
 def member(presence: Presence = Presence.WORKING, *, ago: float = 0.0, name: str = "w", **fields: Any) -> Member:
-    beat = WorkerBeat(worker=name, crawl="c", host="h", pid=1, version="1", slots=1, seen=NOW - ago, **fields)
+    beat = Heartbeat(worker=name, crawl="c", host="h", pid=1, version="1", slots=1, seen=NOW - ago, **fields)
     return Member(beat, presence)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from shoal.duties.alerts.watcher import WriteTimes, disks_of
-from shoal.model import Figures, WorkerBeat
+from shoal.model import Figures, Heartbeat
 
 
-def worker(writes: int, seconds: float, *, name: str = "w1") -> WorkerBeat:
+def worker(writes: int, seconds: float, *, name: str = "w1") -> Heartbeat:
     figures = Figures(writes=writes, write_seconds=seconds)
-    return WorkerBeat(worker=name, crawl="c", host="h", pid=1, version="1", slots=1, figures=figures)
+    return Heartbeat(worker=name, crawl="c", host="h", pid=1, version="1", slots=1, figures=figures)
 
 
 def test_the_first_reading_says_nothing() -> None:

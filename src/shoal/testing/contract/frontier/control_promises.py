@@ -8,7 +8,7 @@ import pytest
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import WORKERS_KEPT
-from shoal.model import Crawl, CrawlState, Dead, Done, Held, LaneUpdate, Released, Retry, TaskState, WorkerBeat
+from shoal.model import Crawl, CrawlState, Dead, Done, Heartbeat, Held, LaneUpdate, Released, Retry, TaskState
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import (
     CRAWL,
@@ -24,8 +24,8 @@ from shoal.testing.contract.frontier.case import (
 from shoal.testing.contract.frontier.host_case import ONE, TWO, ask, begin
 
 
-def beat_of(worker: str, *, crawl: str = CRAWL, pages: int = 0, left: float = 0.0) -> WorkerBeat:
-    return WorkerBeat(worker=worker, crawl=crawl, host="h", pid=1, version="1", slots=8, pages=pages, left=left)
+def beat_of(worker: str, *, crawl: str = CRAWL, pages: int = 0, left: float = 0.0) -> Heartbeat:
+    return Heartbeat(worker=worker, crawl=crawl, host="h", pid=1, version="1", slots=8, pages=pages, left=left)
 
 
 class ControlPromises(FrontierCase):
@@ -228,13 +228,13 @@ class ControlPromises(FrontierCase):
         assert (lane.interval, lane.base_interval, lane.waits_for_exit) == (6.0, 3.0, False)
 
     async def test_knows_the_workers_that_are_alive(self, frontier: Frontier, clock: FakeClock) -> None:
-        sign = WorkerBeat(worker="w1", crawl=CRAWL, host="h", pid=1, version="1", slots=8, kinds=("eu",), code="0f")
+        sign = Heartbeat(worker="w1", crawl=CRAWL, host="h", pid=1, version="1", slots=8, kinds=("eu",), code="0f")
         sign = msgspec.structs.replace(sign, offers={"region:eu@fra-1": 3})
         await frontier.beat(sign)
         (kept,) = await frontier.workers()
         assert (kept.kinds, kept.code, kept.offers) == (("eu",), "0f", {"region:eu@fra-1": 3})
         clock.advance(30.0)
-        await frontier.beat(WorkerBeat(worker="w2", crawl=CRAWL, host="h", pid=2, version="1", slots=8, busy=3))
+        await frontier.beat(Heartbeat(worker="w2", crawl=CRAWL, host="h", pid=2, version="1", slots=8, busy=3))
         assert [beat.worker for beat in await frontier.workers()] == ["w1", "w2"]
         alive = await frontier.workers(within=10.0)
         assert [(beat.worker, beat.busy, beat.seen) for beat in alive] == [("w2", 3, clock())]

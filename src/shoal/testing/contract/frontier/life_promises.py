@@ -10,7 +10,7 @@ import pytest
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import BAD_RECORD, SET_ASIDE
-from shoal.model import Crawl, CrawlState, Dead, DeadFilter, Done, LaneUpdate, Point, Retry, Task, TaskState, WorkerBeat
+from shoal.model import Crawl, CrawlState, Dead, DeadFilter, Done, Heartbeat, LaneUpdate, Point, Retry, Task, TaskState
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import (
     CRAWL,
@@ -112,7 +112,7 @@ class LifePromises(FrontierCase):
         assert (await second.progress(NEXT)).done == number
 
     async def test_workers_and_history_go_with_their_crawl(self, frontier: Frontier) -> None:
-        await frontier.beat(WorkerBeat(worker="w1", crawl=CRAWL, host="h", pid=1, version="1", slots=1))
+        await frontier.beat(Heartbeat(worker="w1", crawl=CRAWL, host="h", pid=1, version="1", slots=1))
         await frontier.keep_point(CRAWL, POINT)
         assert await frontier.delete_crawl(CRAWL)
         assert await frontier.workers_of(CRAWL) == []

@@ -15,10 +15,10 @@ from command_line import Folder
 
 from shoal.duties.alerts.config import AlertConfig, AlertRules, Target
 from shoal.duties.alerts.state import read_notes
-from shoal.duties.alerts.watcher import DUTY, Watchman, alerts_now
+from shoal.duties.alerts.watcher import DUTY, AlertWatcher, alerts_now
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl, CrawlState, Dead, DeadFilter, Done, Point, Result, WorkerBeat
+from shoal.model import Crawl, CrawlState, Dead, DeadFilter, Done, Heartbeat, Point, Result
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
 from shoal.testing.memory_frontier import MemoryFrontier
@@ -70,14 +70,14 @@ async def with_dead_letter(frontier: Frontier) -> None:
 
 async def test_it_fires_once_and_says_when_it_is_over(frontier: Frontier, receiver: HttpReceiver) -> None:
     await with_dead_letter(frontier)
-    watchman = Watchman(config(receiver.url), frontier=frontier, say=print)
+    watcher = AlertWatcher(config(receiver.url), frontier=frontier, say=print)
     for _ in range(3):
-        assert await watchman.look()
+        assert await watcher.look()
     (alert,) = await alerts_now(frontier)
     assert (alert.alert, alert.crawl, alert.is_firing) == ("dead_letters", "c", True)
     await frontier.drop_dead("c", DeadFilter())
     for _ in range(3):
-        assert await watchman.look()
+        assert await watcher.look()
     assert told(receiver) == ["firing", "over"]
     assert await alerts_now(frontier) == []
 
@@ -88,11 +88,11 @@ async def test_two_watchmen_at_once_tell_people_once(
     await with_dead_letter(frontier)
     beside = await open_frontier(str(tmp_path / "shoal.db"))
     try:
-        watchmen = [Watchman(config(receiver.url), frontier=one, say=print) for one in (frontier, beside)]
+        watchers = [AlertWatcher(config(receiver.url), frontier=one, say=print) for one in (frontier, beside)]
         for _ in range(5):
-            assert sorted(await asyncio.gather(*(watchman.look() for watchman in watchmen))) == [False, True]
+            assert sorted(await asyncio.gather(*(watcher.look() for watcher in watchers))) == [False, True]
         await frontier.drop_dead("c", DeadFilter())
-        await asyncio.gather(*(watchman.look() for watchman in watchmen))
+        await asyncio.gather(*(watcher.look() for watcher in watchers))
     finally:
         await beside.close()
     assert told(receiver) == ["firing", "over"]
@@ -102,7 +102,7 @@ async def test_a_watchman_that_ends_in_order_leaves_the_duty_to_the_next(
     frontier: Frontier, receiver: HttpReceiver
 ) -> None:
     await with_dead_letter(frontier)
-    first, second = (Watchman(config(receiver.url), frontier=frontier, say=print) for _ in range(2))
+    first, second = (AlertWatcher(config(receiver.url), frontier=frontier, say=print) for _ in range(2))
     assert await first.look()
     assert not await second.look()
     await first.finish(looks=False)
@@ -115,9 +115,9 @@ async def test_what_could_not_be_sent_is_sent_later_and_said_once() -> None:
     frontier = MemoryFrontier(clock=clock, monotonic=clock.steady)
     await with_dead_letter(frontier)
     with http_receiver(lambda number: 503 if number <= 2 else 200) as receiver:
-        watchman = Watchman(config(receiver.url), frontier=frontier, say=said.append, clock=clock)
+        watcher = AlertWatcher(config(receiver.url), frontier=frontier, say=said.append, clock=clock)
         for seconds in (1.0, 4.0, 5.0, 5.0, 20.0):
-            await watchman.look()
+            await watcher.look()
             clock.advance(seconds)
         assert told(receiver) == ["firing"] * 3
     assert said == ["the alert dead_letters could not be sent to ops: it answered 503; trying again"]
@@ -134,12 +134,14 @@ async def test_a_message_that_was_on_its_way_when_its_watchman_died_is_sent_agai
         return 200
 
     with http_receiver(answer) as receiver:
-        dying = asyncio.create_task(Watchman(config(receiver.url), frontier=frontier, say=print, clock=clock).look())
+        dying = asyncio.create_task(
+            AlertWatcher(config(receiver.url), frontier=frontier, say=print, clock=clock).look()
+        )
         await eventually(lambda: receiver.received)
         dying.cancel()
         await asyncio.gather(dying, return_exceptions=True)
         answers.set()
-        second = Watchman(config(receiver.url), frontier=frontier, say=print, clock=clock)
+        second = AlertWatcher(config(receiver.url), frontier=frontier, say=print, clock=clock)
         assert not await second.look()
         clock.advance(60.0)
         assert await second.look()
@@ -149,11 +151,11 @@ async def test_a_message_that_was_on_its_way_when_its_watchman_died_is_sent_agai
 
 async def test_alerts_of_a_crawl_that_is_gone_are_over(frontier: Frontier, receiver: HttpReceiver) -> None:
     await with_dead_letter(frontier)
-    watchman = Watchman(config(receiver.url, hold=0.0), frontier=frontier, say=print)
-    await watchman.look()
+    watcher = AlertWatcher(config(receiver.url, hold=0.0), frontier=frontier, say=print)
+    await watcher.look()
     await frontier.set_state("c", CrawlState.CANCELLED)
     await frontier.delete_crawl("c")
-    await watchman.look()
+    await watcher.look()
     assert told(receiver) == ["firing", "over"]
 
 
@@ -166,8 +168,8 @@ async def test_a_watchman_says_once_what_hinders_it(frontier: Frontier) -> None:
 
     clock = FakeClock()
     broken = Broken(clock=clock, monotonic=clock.steady)
-    watchman = Watchman(config("http://127.0.0.1:9"), frontier=broken, say=said.append)
-    running = asyncio.create_task(watchman.run())
+    watcher = AlertWatcher(config("http://127.0.0.1:9"), frontier=broken, say=said.append)
+    running = asyncio.create_task(watcher.run())
     await eventually(lambda: said)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -175,7 +177,7 @@ async def test_a_watchman_says_once_what_hinders_it(frontier: Frontier) -> None:
 
 
 async def until_noted(path: Path) -> None:
-    """Wait until the watchman has noted that its message was sent: killed before that, the next one sends it again."""
+    """Wait until the watcher has noted that its message was sent: killed before that, the next one sends it again."""
     frontier = await open_frontier(str(path))
 
     async def is_noted() -> bool:
@@ -203,13 +205,13 @@ def test_a_run_that_is_killed_does_not_tell_people_twice(
     async def go_on() -> None:
         frontier = await open_frontier(str(folder.path / "shoal.db"))
         try:
-            watchman = Watchman(config(receiver.url), frontier=frontier, say=print)
+            watcher = AlertWatcher(config(receiver.url), frontier=frontier, say=print)
             # The duty of the one that was killed runs out first.
-            await eventually(watchman.look)
-            await watchman.look()
+            await eventually(watcher.look)
+            await watcher.look()
             assert told(receiver) == ["firing"]
             await frontier.drop_dead("books-1", DeadFilter())
-            await watchman.look()
+            await watcher.look()
         finally:
             await frontier.close()
 
@@ -227,7 +229,7 @@ def test_a_run_tells_at_its_end_what_has_happened_in_it(
 
 
 class Night:
-    """A crawl and its watchman, twenty seconds at a time."""
+    """A crawl and its watcher, twenty seconds at a time."""
 
     def __init__(self, frontier: Frontier, clock: FakeClock, *, url: str) -> None:
         self.clock = clock
@@ -236,7 +238,7 @@ class Night:
 
     async def begin(self, rules: AlertRules, *, tasks: int = 100) -> None:
         watched = AlertConfig(rules=rules, targets=(self._target,), every=10.0, hold=60.0)
-        self.watchman = Watchman(watched, frontier=self.frontier, say=print, clock=self.clock)
+        self.watcher = AlertWatcher(watched, frontier=self.frontier, say=print, clock=self.clock)
         await self.frontier.open_crawl(Crawl(id="c", spider="s", interval=0.0, cap=12, created=self.clock()))
         await self.put(0, tasks)
 
@@ -249,7 +251,7 @@ class Night:
             self.clock.advance(20.0)
             if beats:
                 await self.frontier.beat(
-                    WorkerBeat(worker="w", crawl="c", host="h", pid=1, version="1", slots=1, machine="elsewhere")
+                    Heartbeat(worker="w", crawl="c", host="h", pid=1, version="1", slots=1, machine="elsewhere")
                 )
             batch = await self.frontier.lease(["c"], done + dead, worker="w", seconds=60.0, horizon=0.0)
             results: list[Result] = [Done(lease=lease) for lease in batch.leases[:done]]
@@ -259,7 +261,7 @@ class Night:
             counts = {name: getattr(progress, name) for name in COUNTED}
             point = Point(**counts, outcomes={}, fetch_times=(), received_bytes=0, workers=1, cost=0.0)
             await self.frontier.keep_point("c", point)
-            await self.watchman.look()
+            await self.watcher.look()
 
 
 @pytest.fixture
@@ -318,9 +320,9 @@ async def test_an_alert_that_nobody_can_be_told_of_is_said_when_it_is_given_up(f
     said: list[str] = []
     clock = FakeClock()
     nobody = config("http://127.0.0.1:9/nobody")
-    watchman = Watchman(nobody, frontier=frontier, say=said.append, clock=clock)
+    watcher = AlertWatcher(nobody, frontier=frontier, say=said.append, clock=clock)
     for _ in range(30):
-        await watchman.look()
+        await watcher.look()
         clock.advance(3600.0)
     assert [line.partition(":")[0] for line in said] == [
         "the alert dead_letters could not be sent to ops",

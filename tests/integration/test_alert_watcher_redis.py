@@ -30,12 +30,12 @@ import asyncio, sys
 
 from shoal.frontier import open_frontier
 from shoal.duties.alerts.config import AlertConfig, AlertRules, Target
-from shoal.duties.alerts.watcher import Watchman
+from shoal.duties.alerts.watcher import AlertWatcher
 
 async def watch(frontier_url, hook):
     target = Target(name="ops", kind="webhook", url=hook)
     config = AlertConfig(rules=AlertRules(dead_letters=0), targets=(target,), every=0.2, hold=0.0)
-    await Watchman(config, frontier=await open_frontier(frontier_url), say=print).run()
+    await AlertWatcher(config, frontier=await open_frontier(frontier_url), say=print).run()
 
 asyncio.run(watch(*sys.argv[1:]))
 """
@@ -55,7 +55,7 @@ def receiver() -> Iterator[HttpReceiver]:
 
 
 @pytest.fixture
-def watchmen(redis: RedisServer, receiver: HttpReceiver) -> Iterator[dict[int, subprocess.Popen[bytes]]]:
+def watchers(redis: RedisServer, receiver: HttpReceiver) -> Iterator[dict[int, subprocess.Popen[bytes]]]:
     """Two processes, by their ids."""
     command = [sys.executable, "-c", WATCHMAN, redis.url, receiver.url]
     with ExitStack() as stack:
@@ -92,16 +92,16 @@ async def noted(frontier: Frontier) -> Notes | None:
 
 
 async def test_when_the_one_that_has_the_duty_is_killed_another_one_tells_and_only_once(
-    redis: RedisServer, frontier: Frontier, receiver: HttpReceiver, watchmen: dict[int, subprocess.Popen[bytes]]
+    redis: RedisServer, frontier: Frontier, receiver: HttpReceiver, watchers: dict[int, subprocess.Popen[bytes]]
 ) -> None:
     first = await asyncio.to_thread(wait_until, lambda: holder(redis), otherwise="nobody took the duty")
-    (second,) = watchmen.keys() - {first}
+    (second,) = watchers.keys() - {first}
     await add_dead_letter(frontier, "before")
     await eventually(lambda: noted(frontier))
     assert told(receiver) == [("before", "firing")]
 
     os.kill(first, signal.SIGKILL)
-    watchmen[first].wait()
+    watchers[first].wait()
     await add_dead_letter(frontier, "after")
     # The duty of the one that was killed runs out first.
     await eventually(lambda: len(told(receiver)) > 1)
@@ -116,7 +116,7 @@ async def test_when_the_one_that_has_the_duty_is_killed_another_one_tells_and_on
 
 @pytest.mark.full
 async def test_two_of_them_have_one_duty(
-    redis: RedisServer, frontier: Frontier, receiver: HttpReceiver, watchmen: dict[int, subprocess.Popen[bytes]]
+    redis: RedisServer, frontier: Frontier, receiver: HttpReceiver, watchers: dict[int, subprocess.Popen[bytes]]
 ) -> None:
     first = await asyncio.to_thread(wait_until, lambda: holder(redis), otherwise="nobody took the duty")
     for number in range(5):
@@ -125,4 +125,4 @@ async def test_two_of_them_have_one_duty(
     await eventually(lambda: noted(frontier))
     assert sorted(told(receiver)) == [(f"crawl-{number}", "firing") for number in range(5)]
     assert holder(redis) == first
-    assert all(process.poll() is None for process in watchmen.values())
+    assert all(process.poll() is None for process in watchers.values())
