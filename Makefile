@@ -58,9 +58,9 @@ servers-rest: servers
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory apt PACKAGES="$$missing"; \
 	elif [ -n "$$missing" ]; then echo "tests that need$$missing are skipped"; fi
 
-# Three at a time on two cores: tests of whole crawls mostly wait, for paces and for leases that run out.
+# Four at a time on two cores: tests of whole crawls mostly wait, for paces and for leases that run out.
 # Compiled first: where PYTHONDONTWRITEBYTECODE is set, every process of a test would compile shoal again.
-PYTEST := $(BIN)/pytest -n 3 --dist worksteal
+PYTEST := $(BIN)/pytest -n 4 --dist worksteal
 
 test: dev servers
 	@$(BIN)/python -m compileall -q src

@@ -37,7 +37,7 @@ def test_a_server_that_was_emptied_ends_the_run_with_the_reason(fleet: RedisFlee
     assert (code, "Traceback" in err) == (1, False), err
     assert f"the data of crawl graph-1 are gone from {server.url}" in err
     assert "somebody emptied it (FLUSHALL, FLUSHDB, DEL)" in err
-    assert f"shoal run graph.py --skip-stored REGEX --frontier {server.url}" in err
+    assert f"shoal run graph.py --workers 2 --skip-stored REGEX --frontier {server.url}" in err
     assert (err.count("are gone from"), err.count("--skip-stored REGEX")) == (1, 1), err
 
 
