@@ -20,6 +20,7 @@ import click
 from api_page import api_page
 from markdown_page import page, table
 from metrics_page import metrics_page
+from shoal.backends import BACKENDS
 from shoal.cli.main import COMMANDS, shoal
 from shoal.exits.refusals import FAILURES, REFUSALS
 from shoal.fetch.base import REDIRECTS, FaultKind
@@ -30,6 +31,7 @@ from shoal.serve.api.table import OPERATIONS
 from shoal.settings.table import FIELDS
 from shoal.settings.variables import VARIABLES
 from shoal.urls.canonical import REASONS
+from shoal.version import install_command
 
 FOLDER = Path(__file__).resolve().parent / "reference"
 WIDTH = 100
@@ -65,6 +67,7 @@ def main(arguments: list[str]) -> int:
         "settings.md": settings_page(),
         "reasons.md": reasons_page(),
         "metrics.md": metrics_page(),
+        "urls.md": urls_page(),
         "openapi.json": json.dumps(document(OPERATIONS), indent=1) + "\n",
     }
     stale = [name for name, text in pages.items() if _read(FOLDER / name) != text]
@@ -146,6 +149,31 @@ def _flags() -> dict[str, str]:
     run = shoal.get_command(click.Context(shoal), "run")
     params = run.params if run else []
     return {str(param.name): " ".join(f"`{flag}`" for flag in param.opts) for param in params if param.name in FIELDS}
+
+
+def urls_page() -> str:
+    """Every kind of URL that shoal takes."""
+    rows = [
+        (
+            one.seam,
+            one.name,
+            ", ".join(f"`{scheme}`" for scheme in one.schemes),
+            f"`{one.example}`",
+            _installed(one.extra),
+        )
+        for one in BACKENDS
+    ]
+    parts = [
+        "# Kinds of URLs",
+        "What `--frontier`, `--store`, `--archive`, `--sink` and `--pipe` take. A path is a URL, too: that of a SQLite "
+        "file for a frontier and a store, that of a folder for an archive.",
+        table(("of a", "kind", "schemes", "for example", "to install"), rows),
+    ]
+    return page(parts)
+
+
+def _installed(extra: str) -> str:
+    return f"`{install_command(extra)}`" if extra else ""
 
 
 def reasons_page() -> str:

@@ -25,6 +25,11 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     extra: str = ""
     drivers: tuple[str, ...] = ()
 
+    @property
+    def kind(self) -> str:
+        """The name by which a URL of a sink knows its backend."""
+        return self.extra or self.name
+
 
 _REDIS: Final = ("redis", "hiredis")
 _RABBITMQ: Final = ("aiormq", "pamqp", "yarl")
@@ -88,23 +93,23 @@ BACKENDS: Final = (
     ),
     Backend(
         seam="sink",
-        name="JSON Lines",
+        name="file",
         schemes=("file",),
-        example="items.jsonl",
+        example="a path that ends in .jsonl",
         loads="shoal.sinks.jsonl:FileSink",
     ),
     Backend(
         seam="sink",
         name="webhook",
         schemes=("http", "https"),
-        example="https://example.com/hook",
+        example="https://…",
         loads="shoal.sinks.webhook:WebhookSink",
     ),
     Backend(
         seam="sink",
         name="Redis",
         schemes=("redis", "rediss", "unix"),
-        example="redis://host/0?list=NAME",
+        example="redis://host/0?list=NAME or ?stream=NAME",
         loads="shoal.sinks.redis:RedisSink",
         extra="redis",
         drivers=_REDIS,

@@ -9,19 +9,14 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
+from shoal.backends import BACKENDS
 from shoal.errors import UsageError
 from shoal.text.secrets import masked
 
 STDOUT = "-"
 FILE_ENDINGS = (".jsonl", ".ndjson")
-KINDS = {
-    "redis": "redis", "rediss": "redis", "unix": "redis", "http": "webhook", "https": "webhook",
-    "amqp": "amqp", "amqps": "amqp", "sqs": "sqs", "file": "file",
-}  # fmt: skip
-FORMS = (
-    "a path that ends in .jsonl, - for standard output, redis://host/0?list=NAME or ?stream=NAME, https://…,"
-    " amqp://host/?exchange=NAME, sqs://QUEUE?region=NAME"
-)
+KINDS = {scheme: one.kind for one in BACKENDS if one.seam == "sink" for scheme in one.schemes}
+FORMS = ", ".join(one.example for one in BACKENDS if one.seam == "sink") + ", or - for standard output"
 
 _URL = re.compile(
     r"(?P<scheme>[a-z0-9+]+)://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<tail>.*))?"

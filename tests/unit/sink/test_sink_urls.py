@@ -50,7 +50,9 @@ def test_a_path_is_remembered_from_the_root(tmp_path: object, monkeypatch: pytes
     "url", ["", "items", "items.csv", "kafka://host/topic", "redis:host", "file:///data/items.csv"]
 )
 def test_an_unknown_sink_is_refused_with_what_would_do(url: str) -> None:
-    with pytest.raises(UsageError, match=r"unknown sink .*: give a path that ends in \.jsonl, - for standard output"):
+    with pytest.raises(
+        UsageError, match=r"unknown sink .*: give a path that ends in \.jsonl, .*, or - for standard output"
+    ):
         parse_sink(url)
 
 
