@@ -79,7 +79,7 @@ class FileReceiver:
 
 
 class TestFile(SinkContract):
-    backend = "JSON Lines"
+    backend = "file"
 
     @pytest.fixture
     def receiver(self, tmp_path: Path) -> FileReceiver:
