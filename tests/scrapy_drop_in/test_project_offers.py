@@ -63,7 +63,8 @@ def test_requests_of_a_region_leave_through_the_process_that_offers_it(
 
 def waits_for_the_region(project: Project) -> bool:
     """Whether everything is done but what asks for the region."""
-    if not (project.folder / "shoal.db").exists() or not project.shoal("status"):
+    # The file is there a moment before the crawl is.
+    if not (project.folder / "shoal.db").exists() or not project.shoal("crawls"):
         return False
     status = project.shoal("status", "pages-1")
     return [one["waiting"] for one in status["kinds"] if one["kind"] == "http@eu"] == [4] == [status["left"]]
