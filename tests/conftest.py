@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,10 @@ from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.servers.redis_server import RedisServer
 
 # A busy machine makes every example slow, and that is no failure.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# CI takes the same examples each time, so that a change is judged by the change; elsewhere they are new in each run.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+)
 settings.load_profile("any machine")
 
 # A shell that runs the tests in its background has every process below it ignore Ctrl-C, which some tests send.

@@ -353,7 +353,7 @@ class FrontierMachine(RuleBasedStateMachine):
         lanes = [self.comparable(await frontier.lanes(crawl.id)) for crawl in crawls]
         progress = [await frontier.progress(crawl.id) for crawl in crawls]
         if self.is_sharded:
-            # Each shard of a finished crawl runs again when something comes into it, so `ran` may begin later in another.
+            # Each shard of a finished crawl runs again when something comes into it: `ran` may begin later in another.
             progress = [msgspec.structs.replace(one, ran=0.0) for one in progress]
         return [crawls, lanes, progress]
 
