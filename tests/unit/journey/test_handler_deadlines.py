@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import re
 import signal
 import sys
@@ -19,6 +20,12 @@ from shoal.journey.alarm import HandlerTimeout
 from shoal.journey.handlers import HandlerGaveUp
 from shoal.testing.fakes import make_page
 from shoal.testing.waiting import loop_turns
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_of_others() -> None:
+    """A deadline interrupts whatever runs: also what the garbage of earlier tests calls when it is collected."""
+    gc.collect()
 
 
 class PanicException(BaseException):
