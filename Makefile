@@ -58,9 +58,10 @@ servers-rest: servers
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory apt PACKAGES="$$missing"; \
 	elif [ -n "$$missing" ]; then echo "tests that need$$missing are skipped"; fi
 
-# Four at a time on two cores: tests of whole crawls mostly wait, for paces and for leases that run out.
+# PARALLEL at a time: on two cores tests of whole crawls mostly wait, for paces and for leases that run out.
 # Compiled first: where PYTHONDONTWRITEBYTECODE is set, every process of a test would compile shoal again.
-PYTEST := $(BIN)/pytest -n 4 --dist worksteal
+PARALLEL ?= 4
+PYTEST := $(BIN)/pytest -n $(PARALLEL) --dist worksteal
 
 test: dev servers
 	@$(BIN)/python -m compileall -q src
